@@ -29,6 +29,8 @@ pub enum Why {
     NotRecorded,
     /// A part of the recording or of the journal is damaged or missing.
     Damaged,
+    /// The probe was not active.
+    Inactive,
 }
 
 /// The processes that a hole concerns.
@@ -71,6 +73,16 @@ impl Hole {
             Why::Gap => self.from < to && self.to.is_none_or(|end| end > from),
             _ => self.from <= to && self.to.is_none_or(|end| end >= from),
         }
+    }
+
+    /// May hide what came after that time. What a gap was over by is left to what was observed since.
+    pub fn reaches(&self, at: Boot) -> bool {
+        self.why != Why::Gap || self.to.is_none_or(|to| to > at)
+    }
+
+    /// May hide that something came before that time.
+    pub fn hides_before(&self, at: Boot) -> bool {
+        self.from < at && self.reaches(at)
     }
 
     pub fn is_like(&self, other: &Hole) -> bool {

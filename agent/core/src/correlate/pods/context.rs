@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId, Signal};
 use crate::kubernetes::{PodContext, Request, StopReason, StopSignal};
+use crate::ledger::Hole;
 use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
@@ -26,6 +27,8 @@ pub(super) struct Api {
     pub wall: WallClock<STEPS>,
     /// From here on the probes record everything.
     pub since: Boot,
+    /// When anything of the pods arrived last in this run: a watch shows all in order.
+    pub heard: Option<Boot>,
     /// Since when the API does not answer, or has not yet.
     pub away_since: Option<Boot>,
     /// Earlier outages, and the last reason.
@@ -40,8 +43,8 @@ pub(super) struct Life {
     pub start: Boot,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
-    /// Without it: when it may have come, if its record is lost.
-    pub stop_lost_since: Option<Boot>,
+    /// Without any stop signal: where the first one may be hidden.
+    pub hidden_stops: Vec<Hole>,
     /// The runtime sent a stop signal or SIGKILL.
     pub stop_requested: bool,
     /// None while it still runs.
@@ -56,7 +59,8 @@ pub(super) struct Life {
 
 impl Api {
     pub fn away(&mut self, now: Boot, reason: Option<String>) {
-        self.away_since.get_or_insert(now);
+        // Nothing shows how long the watch was silent before.
+        self.away_since.get_or_insert(self.heard.map_or(now, |heard| heard.min(now)));
         self.reason = reason;
     }
 
@@ -96,7 +100,7 @@ impl Life {
             cgroup: facts.key.cgroup,
             start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
             stop: stop.map(|stop| stop.at),
-            stop_lost_since: facts.stop_lost_since(),
+            hidden_stops: facts.hidden_stops().copied().collect(),
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
             code: facts.exit.map(|exit| exit.status.reported_code()),
@@ -111,6 +115,14 @@ impl Life {
         at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 
+    /// The stop signal came before, or may have.
+    pub fn may_be_stopped_before(&self, at: Boot) -> bool {
+        match self.stop {
+            Some(stop) => stop < at,
+            None => self.hidden_stops.iter().any(|hole| hole.hides_before(at)),
+        }
+    }
+
     pub fn lives_at(&self, at: Boot) -> bool {
         self.end.is_none_or(|end| at <= end)
     }
@@ -123,19 +135,9 @@ impl Pod {
         let named = self.names.get(&life.id);
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
-        // A request after the successor's start, or after a restart was due, does not concern this container.
-        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&life.id)) {
-            Some((request, apart)) => (Some(request), apart),
-            None => (None, None),
-        };
-        // A request after the exit is the kubelet's own last delete, or cannot change this termination.
-        let request = request.map(|request| request.until(life.end));
-        let stopped = life.stop.or(life.end).unwrap_or(now);
-        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
-        let away = api.was_away(asked_at, now);
-        // The next container of that name proves that the pod went on.
-        let is_hidden = away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched);
-        let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
+        let (request, apart) = self.request_of(life, api).unzip();
+        let away = away_during(request.as_ref(), life, api, now);
+        let may_miss_request = self.may_miss_request(life, api, now);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let has_own_time = |reason: &StopReason| {
@@ -161,7 +163,7 @@ impl Pod {
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
         doubts.extend(away);
-        doubts.extend(apart);
+        doubts.extend(apart.flatten());
         let events_unknown = self.events_unknown(life);
         doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
@@ -246,6 +248,22 @@ impl Pod {
         mains().filter_map(|of| of.ended).max()
     }
 
+    /// The request that can concern this life of a container, as [`Pod::request`].
+    fn request_of(&self, life: &Life, api: &Api) -> Option<(Request, Option<String>)> {
+        // Not one after the successor's start, or after a restart was due.
+        let (request, apart) = self.request(api).filter(|_| !self.was_succeeded(&life.id))?;
+        // A request after the exit is the kubelet's own last delete, or cannot change this termination.
+        Some((request.until(life.end), apart))
+    }
+
+    /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
+    pub fn may_miss_request(&self, life: &Life, api: &Api, now: Boot) -> bool {
+        let request = self.request_of(life, api).map(|(request, _)| request);
+        let is_away = away_during(request.as_ref(), life, api, now).is_some();
+        // The next container of that name proves that the pod went on.
+        (is_away || self.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
+    }
+
     /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do.
     pub fn request(&self, api: &Api) -> Option<(Request, Option<String>)> {
         let (deletion, seen) = self.deletion?;
@@ -307,6 +325,12 @@ impl Request {
         self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
         self
     }
+}
+
+/// Why the API's facts of the termination may be incomplete.
+fn away_during(request: Option<&Request>, life: &Life, api: &Api, now: Boot) -> Option<String> {
+    let stopped = life.stop.or(life.end).unwrap_or(now);
+    api.was_away(request.map_or(stopped, |request| request.earliest.min(stopped)), now)
 }
 
 /// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.

@@ -126,9 +126,8 @@ impl Pod {
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
         let missing = &held.facts.missing;
-        let stops = missing.stops.iter().filter_map(|hole| hole.to);
-        let mut late = stops.chain(missing.late_start);
-        late.any(|since| !self.is_long_before(since, held.facts.end))
+        let mut stops = missing.stops.iter().filter_map(|hole| hole.to);
+        stops.any(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -333,18 +332,14 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
-        let mut life = Life::of(&facts, &held.id);
-        let is_unreported = missing.is_some();
-        let mut context = self.context(api, &life, missing.clone(), now);
         // A request that was not shown can have asked for a longer grace period.
-        let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
+        let is_shown = !self.may_miss_request(&Life::of(&facts, &held.id), api, now);
         if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
             facts = facts.with_grace(longest);
-            if facts.stop_lost_since() != life.stop_lost_since {
-                life = Life::of(&facts, &held.id);
-                context = self.context(api, &life, missing, now);
-            }
         }
+        let life = Life::of(&facts, &held.id);
+        let is_unreported = missing.is_some();
+        let mut context = self.context(api, &life, missing, now);
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
         if let Some(context) = context
@@ -357,7 +352,7 @@ impl Pod {
         let has_no_reason = |of: &PodContext| of.stop_reason.as_ref().is_none_or(|reason| reason.cause == Cause::Unknown);
         let is_hidden = context.as_ref().is_some_and(|of| of.may_miss_request && has_no_reason(of));
         // Of a stop, the deletion request may not have been shown either.
-        let may_be_stopped = life.stop_requested || life.stop_lost_since.is_some();
+        let may_be_stopped = life.stop_requested || !life.hidden_stops.is_empty();
         let is_unexplained = is_unreported && may_be_stopped && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
             Some(request) => unseen_since(request, &life, facts.traffic.since, api),

@@ -200,7 +200,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let observed = life.observed(missing.gap);
     let inside = life.with_killed(inside, observed, &missing.lost_inside);
     // Which process's end it is decides from when on clients count.
-    let is_main_sure = missing.main_unsure.is_none();
+    let is_main_sure = missing.main_unsure.is_empty();
     Some(TerminationFacts {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),

@@ -126,20 +126,18 @@ fn histories_that_broke_the_rule() {
         );
         (container(&rest), 1.003)
     });
-    // Of a long grace period the stop signal may be long ago. (In a gap, the cause is the deletion all the same.)
+    // Of a long grace period the stop signal may be long ago.
     let of_long_ago = "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
         +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0";
     let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
     let scripts = scripts.into_iter().chain([(container(of_none), 1.0)]).chain(raised);
-    let scripts = scripts.map(|(text, lost)| (text, lost, true));
     let breaches: Vec<String> = scripts
-        .chain([(web(of_long_ago), 1.0, false)])
-        .flat_map(|(text, lost, in_gap)| {
+        .chain([(web(of_long_ago), 1.0)])
+        .flat_map(|(text, lost)| {
             let at = script::ZERO.plus(Duration::from_secs_f64(lost));
             let history = script::parse(&text).inputs;
             let rule = Rule::of(&history);
-            let missed = if in_gap { rule.miss(&[at]) } else { Ok(()) };
-            let broken = [("", rule.lose(&[at])), ("GAP: ", missed)];
+            let broken = [("", rule.lose(&[at])), ("GAP: ", rule.miss(&[at]))];
             broken.map(|(how, broken)| broken.err().map(|breach| format!("{how}{breach}\n{text}")))
         })
         .flatten()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Case, Finding, Missing, kernel, kubernetes};
 use crate::event::Kind;
-use crate::ledger::{self, Hole, MainUnsure, not_kept};
+use crate::ledger::{self, Hole, not_kept};
 use crate::termination::Role;
 use crate::verdict::Exit;
 
@@ -104,7 +104,7 @@ fn gap_may_hide_stop(case: &Case<'_>) -> bool {
 /// proven by a handler that did not run: a signal that was handled leaves no trace.
 pub(in crate::verdict) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
     case.missing
-        .late_start
+        .late_start()
         .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
 }
 
@@ -134,11 +134,12 @@ pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
 
 fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
-    match &holes.main_unsure {
-        Some(MainUnsure::Inactive(kind)) => return Some(Missing::Inactive(vec![*kind])),
-        Some(MainUnsure::Lost(lost)) => return Some(Missing::records(lost)),
-        Some(MainUnsure::MayBeCommand) => return Some(Missing::Main),
-        None => {}
+    if !holes.main_unsure.is_empty() {
+        let began_in = |gap: &Hole| gap.why == ledger::Why::Gap && case.main().is_some_and(|main| gap.from <= main.start);
+        return Some(match holes.main_unsure.iter().any(began_in) {
+            true => Missing::Main,
+            false => Missing::records(&holes.main_unsure),
+        });
     }
     if rests_on_first_stop(finding.exit)
         && let Some(hidden) = &holes.earlier_stop
@@ -165,8 +166,9 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if !lost.is_empty() {
         return Some(Missing::records(&lost));
     }
-    if rests.contains(&Ask::NoStop) && !holes.stops.is_empty() {
-        return Some(Missing::not_kept(&holes.stops).unwrap_or(Missing::StopLost));
+    let lost = holes.lost_stops();
+    if rests.contains(&Ask::NoStop) && !lost.is_empty() {
+        return Some(Missing::not_kept(&lost).unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
@@ -189,13 +191,15 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
-        if holes.iter().all(|hole| hole.why == ledger::Why::Dropped) {
-            return Missing::OverCap;
+        let are = |why: ledger::Why| holes.iter().all(|hole| hole.why == why);
+        let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
+        let kinds = kinds.into_iter().collect();
+        match () {
+            () if are(ledger::Why::Gap) => Missing::Gap,
+            () if are(ledger::Why::Dropped) => Missing::OverCap,
+            () if are(ledger::Why::Inactive) => Missing::Inactive(kinds),
+            () => Missing::not_kept(holes).unwrap_or(Missing::Lost(kinds)),
         }
-        Missing::not_kept(holes).unwrap_or_else(|| {
-            let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
-            Missing::Lost(kinds.into_iter().collect())
-        })
     }
 
     /// Of records of which the kernel lost none.

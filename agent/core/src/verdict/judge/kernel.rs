@@ -293,7 +293,7 @@ fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
         // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
         // be in doubt, also if the OOM killer may have killed a child unseen.
         let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-        let may_be_oom = case.missing.late_start.is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
+        let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
         let otherwise = match may_have_been_stopped_before(case) || may_be_oom {
             true => Cause::Unknown,
             false => Cause::Crash,
@@ -376,7 +376,7 @@ fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let may_miss = case.missing.over_cap
         || case.missing.may_lack(Kind::SignalGenerate)
-        || !case.missing.stops.is_empty()
+        || !case.missing.lost_stops().is_empty()
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use super::doubt::{CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
 use super::kernel::{finding, unknown, unless_worse_below};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
-use crate::event::ExitStatus;
+use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::kubernetes::PodContext;
+use crate::kubernetes::{PodContext, Request};
+use crate::ledger::{self, Hole};
 use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
+use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, SLOW_KILL, STUCK_AFTER};
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
@@ -35,12 +36,26 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
 /// Why Kubernetes stopped the container, if the request was not after `at`.
 pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
     let context = case.kubernetes?;
-    let before = context.request.as_ref().is_none_or(|request| request.earliest <= at);
-    context
-        .stop_reason
-        .as_ref()
-        .filter(|_| before)
-        .map(|stop_reason| stop_reason.cause)
+    let request = context.request.as_ref();
+    let before = request.is_none_or(|request| request.earliest <= at);
+    let reason = context.stop_reason.as_ref().filter(|_| before)?;
+    Some(match request.is_some_and(|request| may_be_before(case, request)) {
+        true => Cause::Unknown,
+        false => reason.cause,
+    })
+}
+
+/// The container may have been stopped before the request: nobody observed whether it was.
+fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
+    // One that was stopped in a gap ran on for its grace period at most.
+    let longest = case.kubernetes.and_then(|context| Some(context.grace? + SLOW_KILL));
+    let lasts = |to: Boot| longest.is_none_or(|longest| to.plus(longest) > request.earliest);
+    let is_unseen = |hole: &Hole| {
+        let is_gap = hole.why == ledger::Why::Gap;
+        is_gap && hole.from < request.earliest && hole.to.is_none_or(lasts)
+    };
+    let missing = &case.missing;
+    case.stop().is_none() && (missing.inactive.contains(&Kind::SignalGenerate) || missing.stops.iter().any(is_unseen))
 }
 
 /// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
@@ -138,7 +153,14 @@ fn is_stuck(case: &Case<'_>, context: &PodContext) -> bool {
 /// The process was shutting down at the SIGKILL: what used up the grace period?
 fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) -> Finding {
     if context.may_miss_request && !is_explained(case, context) {
-        return unknown(case, Missing::Request);
+        let found = unknown(case, Missing::Request);
+        // What the API did not show may also be why the kubelet stopped the container in a shutdown.
+        let cause = if found.cause == Cause::NodeShutdown {
+            Cause::Unknown
+        } else {
+            found.cause
+        };
+        return Finding { cause, ..found };
     }
     if is_forced(context) {
         return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, found.rests);

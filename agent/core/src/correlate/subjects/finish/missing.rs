@@ -6,7 +6,7 @@ use super::Life;
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why, merged};
+use crate::ledger::{Hole, Ledger, MissingEvidence, Why, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
@@ -50,13 +50,14 @@ impl Life<'_> {
         let stops = ledger
             .of_main(stops_from, reach)
             .filter(|hole| hole.is_of(Kind::SignalGenerate));
-        let stops = merged(stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from)));
+        let stops = stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from));
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
+        let stops = merged(stops.chain(late.map(|gap| since(gap, born))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
-        let before_stop = before_stop.filter(|(from, to)| self.is_asked_for && born < *from && from < to);
+        let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
         MissingEvidence {
             own_lost: ledger.own_lost(
-                if lost.is_empty() && !stops.is_empty() {
+                if lost.is_empty() && stops.iter().any(|hole| hole.why != Why::Gap) {
                     stops_from
                 } else {
                     reach
@@ -71,10 +72,9 @@ impl Life<'_> {
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
             gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
-            late_start: late.map(|(_, to)| to).max(),
             over_cap: timeline.over_cap_matters,
             earlier_stop: self.earlier_stop(),
-            gap_before_stop: before_stop.map(|(_, to)| to).max(),
+            gap_before_stop: before_stop.filter_map(|gap| gap.to).max(),
             main_unsure: self.main_unsure(),
             begins_late: {
                 let mut holes = ledger.of_main(end.minus(LATE_REACH).max(born), end);
@@ -88,18 +88,18 @@ impl Life<'_> {
         let (born, begin, end, until) = (self.born(), self.begin, self.end, self.until);
         let stop_reach = self.stop_reach();
         let mut late = self.ledger.late_gaps(born, end, stop_reach);
-        let is_late_start = late.any(|(from, to)| from <= born || from == to);
+        let is_late_start = late.any(|gap| gap.from <= born || gap.to == Some(gap.from));
         let within = self.ledger.gaps_between(begin, until.max(end.plus(self.context.reorder)));
-        let within = within.filter_map(|gap| Some((gap.from, gap.to?)));
-        let late = missing.late_start.map(|_| self.ledger.late_gaps(born, end, stop_reach));
-        let mut unobserved: Vec<(Boot, Boot)> = within.chain(late.into_iter().flatten()).collect();
+        let late = missing.late_start().map(|_| self.ledger.late_gaps(born, end, stop_reach));
+        let all = within.chain(late.into_iter().flatten());
+        let mut unobserved: Vec<(Boot, Boot)> = all.filter_map(|gap| Some((gap.from, gap.to?))).collect();
         unobserved.sort_unstable();
         unobserved.dedup();
         let later = unobserved.into_iter().filter(|(from, to)| born < *from && from < to);
         Gaps {
             lost: self.lost_records(),
             over_cap: self.timeline.over_cap + self.timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some() && !missing.begins_late && is_late_start,
+            late_start: missing.late_start().is_some() && !missing.begins_late && is_late_start,
             unobserved: later.map(|(since, until)| Unobserved { since, until }).collect(),
             inactive_probes: self.ledger.inactive_probes(),
             clock_step: self.context.clock.step_after(begin),
@@ -209,39 +209,50 @@ impl Life<'_> {
     }
 
     /// Why another process may be the main process.
-    fn main_unsure(&self) -> Option<MainUnsure> {
+    fn main_unsure(&self) -> Vec<Hole> {
         let (state, now) = (self.state, self.now);
-        if self.main.as_ref().is_some_and(|main| self.may_be_command(main)) {
-            return Some(MainUnsure::MayBeCommand);
+        if let Some(gap) = self.main.as_ref().and_then(|main| self.hides_main(main)) {
+            return vec![*gap];
         }
         let lost = |kind: Kind, from: Boot| {
             if !self.ledger.sees(kind) {
-                return Some(MainUnsure::Inactive(kind));
+                let (why, kind) = (Why::Inactive, Some(kind));
+                return vec![Hole {
+                    why,
+                    kind,
+                    ..Hole::gap(from, None)
+                }];
             }
-            let lost = merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied());
-            (!lost.is_empty()).then_some(MainUnsure::Lost(lost))
+            merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied())
         };
         // Also one that comes later, as an init's after the runtime's own first stage.
         let since = || since(self.context, (self.own, state), self.born());
-        let by_exec = (!self.is_sure()).then(|| lost(Kind::ProcessExec, since())).flatten();
-        let end = || self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now);
-        by_exec.or_else(|| {
-            state
-                .is_last_step(self.context.linger)
-                .then(|| lost(Kind::CgroupRmdir, end()))?
-        })
+        let by_exec = if self.is_sure() {
+            Vec::new()
+        } else {
+            lost(Kind::ProcessExec, since())
+        };
+        if !by_exec.is_empty() || !state.is_last_step(self.context.linger) {
+            return by_exec;
+        }
+        lost(
+            Kind::CgroupRmdir,
+            self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now),
+        )
     }
 
-    /// A process of a unit that began unobserved, and has ended or is as young as such commands are: systemd gives them 90 s by default. One
-    /// after whose begin a listener was closed is a server.
-    fn may_be_command(&self, main: &Candidate) -> bool {
+    /// The gap in which a process of a unit began that has ended or is young: systemd also runs commands before and after the main process
+    /// (`ExecStartPre=`, `ExecStopPost=`), and gives them 90 s by default. One after whose begin a listener was closed is a server. Or the gap
+    /// in which the main process before it ended: what is left of a unit is no main process.
+    fn hides_main(&self, main: &Candidate) -> Option<&Hole> {
+        let (ledger, start) = (self.ledger, main.id.start);
         let end = main.exit_at().unwrap_or(self.now);
-        let is_unit = matches!(self.state.subject, Subject::Unit { .. });
-        let is_server = || {
-            let closed = self.timeline.sockets.listeners().closed(|at| at >= main.id.start);
-            !closed.is_empty()
-        };
-        is_unit && end.since(main.id.start) < LATE_REACH && self.ledger.began_unobserved(main.id.start) && !is_server()
+        let is_server = || !self.timeline.sockets.listeners().closed(|at| at >= start).is_empty();
+        let may_be_command = || end.since(start) < LATE_REACH && !is_server();
+        let last = self.state.finished.filter(|(_, last)| !main.is_after(*last));
+        let began = || ledger.began_in(start).filter(|_| may_be_command());
+        let before = || ledger.gaps_between(start, last?.1).last();
+        matches!(self.state.subject, Subject::Unit { .. }).then(|| began().or_else(before))?
     }
 
     /// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process
