@@ -155,19 +155,20 @@ fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
 }
 
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
-pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
+pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let exit = match worst(&case.inside) {
+        _ if found.exit != Exit::Clean => return None,
         None if let Some((process, signal)) = case.inside.ended_unseen => {
-            return unknown(case, Missing::EndBelow(process.comm, signal));
+            return Some(unknown(case, Missing::EndBelow(process.comm, signal)));
         }
-        None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return found,
-        None => return unknown(case, Missing::Sockets),
+        None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return None,
+        None => return Some(unknown(case, Missing::Sockets)),
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
         Some(killed) if killed.kill.signal != Signal::KILL => Exit::DefaultAction,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
         // What a stop from inside was followed by is not recorded.
         Some(killed) if case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) => {
-            return unknown(case, Missing::EndBelow(killed.process.comm, Signal::KILL));
+            return Some(unknown(case, Missing::EndBelow(killed.process.comm, Signal::KILL)));
         }
         Some(_) => Exit::ForceKilled,
     };
@@ -181,7 +182,7 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
     } else {
         INSIDE
     };
-    finding(exit, cause, Why::Below(Box::new(found.why)), rests)
+    Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
 }
 
 /// Of the programs that were killed.
