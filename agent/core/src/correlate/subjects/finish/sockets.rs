@@ -212,7 +212,7 @@ impl Life<'_> {
         let last = match state.others() {
             Others::None => return false,
             Others::Exited(last) => last.plus(self.context.linger),
-            Others::Run => Boot(u64::MAX),
+            Others::Run => self.now,
         };
         let from = self.stop.map_or(last, |stop| stop.at);
         let is_watched = self
