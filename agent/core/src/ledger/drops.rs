@@ -1,7 +1,7 @@
 //! Evidence of one subject that reached the core and was dropped here.
 
 use super::hole::join;
-use super::{Hole, Why};
+use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -53,7 +53,7 @@ impl Drops {
 
     /// Of another process than the main one. `matters`: also without a stop signal that it got.
     pub fn exit(&mut self, at: Boot, matters: bool) {
-        let hole = Hole::of(Why::Dropped, Kind::ProcessExit, at, at, 1);
+        let hole = Hole::of(Origin::Dropped, Kind::ProcessExit, at, at, 1);
         match &mut self.exits {
             Some(known) => known.extend(&hole),
             None => self.exits = Some(hole),
@@ -70,7 +70,7 @@ impl Drops {
     /// Of each of these kinds.
     pub fn add_each(&mut self, kinds: &[Kind], time: Span, most: u64) {
         for kind in kinds {
-            self.add(Hole::of(Why::Dropped, *kind, time.first, time.last, most));
+            self.add(Hole::of(Origin::Dropped, *kind, time.first, time.last, most));
         }
     }
 

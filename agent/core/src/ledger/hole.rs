@@ -5,7 +5,7 @@ use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hole {
-    pub why: Why,
+    pub why: Origin,
     /// None: records of any kind.
     pub kind: Option<Kind>,
     pub whose: Whose,
@@ -16,9 +16,9 @@ pub struct Hole {
     pub most: Option<u64>,
 }
 
-/// Why records are missing.
+/// Where a hole comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum Origin {
     /// Nobody observed.
     Gap,
     /// The kernel could not write the record, or the record was lost on its way.
@@ -44,7 +44,7 @@ pub enum Whose {
 impl Hole {
     pub fn gap(from: Boot, to: Option<Boot>) -> Hole {
         Hole {
-            why: Why::Gap,
+            why: Origin::Gap,
             kind: None,
             whose: Whose::Any,
             from,
@@ -53,7 +53,7 @@ impl Hole {
         }
     }
 
-    pub fn of(why: Why, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
+    pub fn of(why: Origin, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
         Hole {
             kind: Some(kind),
             most: Some(most),
@@ -70,14 +70,14 @@ impl Hole {
     pub fn overlaps(&self, from: Boot, to: Boot) -> bool {
         match self.why {
             // At both ends somebody observed.
-            Why::Gap => self.from < to && self.to.is_none_or(|end| end > from),
+            Origin::Gap => self.from < to && self.to.is_none_or(|end| end > from),
             _ => self.from <= to && self.to.is_none_or(|end| end >= from),
         }
     }
 
     /// May hide what came after that time. What a gap was over by is left to what was observed since.
     pub fn reaches(&self, at: Boot) -> bool {
-        self.why != Why::Gap || self.to.is_none_or(|to| to > at)
+        self.why != Origin::Gap || self.to.is_none_or(|to| to > at)
     }
 
     /// May hide that something came before that time.

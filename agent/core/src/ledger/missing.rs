@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Hole, Why};
+use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -52,13 +52,13 @@ impl MissingEvidence {
 
     /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
     pub fn late_start(&self) -> Option<Boot> {
-        let gaps = self.stops.iter().filter(|hole| hole.why == Why::Gap);
+        let gaps = self.stops.iter().filter(|hole| hole.why == Origin::Gap);
         gaps.filter_map(|gap| gap.to).max()
     }
 
     /// The same without times that nobody observed.
     pub fn lost_stops(&self) -> Vec<Hole> {
-        self.stops.iter().filter(|hole| hole.why != Why::Gap).copied().collect()
+        self.stops.iter().filter(|hole| hole.why != Origin::Gap).copied().collect()
     }
 
     /// Bytes beyond its own size.
@@ -71,10 +71,10 @@ impl MissingEvidence {
 }
 
 /// The kernel lost none of these: the recording begins later, or a part of it is damaged or missing. Which of the two, by all of them.
-pub fn not_kept(holes: &[Hole]) -> Option<Why> {
-    let is = |whys: &[Why]| !holes.is_empty() && holes.iter().all(|hole| whys.contains(&hole.why));
-    if is(&[Why::NotRecorded]) {
-        return Some(Why::NotRecorded);
+pub fn not_kept(holes: &[Hole]) -> Option<Origin> {
+    let is = |whys: &[Origin]| !holes.is_empty() && holes.iter().all(|hole| whys.contains(&hole.why));
+    if is(&[Origin::NotRecorded]) {
+        return Some(Origin::NotRecorded);
     }
-    is(&[Why::NotRecorded, Why::Damaged]).then_some(Why::Damaged)
+    is(&[Origin::NotRecorded, Origin::Damaged]).then_some(Origin::Damaged)
 }

@@ -16,7 +16,7 @@ use crate::input::SeenClients;
 use crate::time::Boot;
 use coverage::Loss;
 
-pub use hole::{Hole, Whose, Why};
+pub use hole::{Hole, Origin, Whose};
 pub use missing::{MissingEvidence, not_kept};
 
 pub(crate) use coverage::Coverage;
@@ -72,7 +72,7 @@ impl<'a> Ledger<'a> {
     pub fn own_lost(self, from: Boot, to: Boot) -> Option<(u64, Duration)> {
         let mut sum: Option<Hole> = None;
         for loss in self.losses(from, to).filter(|loss| loss.hole.whose == Whose::Any) {
-            if loss.hole.why != Why::Lost || !loss.place.is_in(self.home) {
+            if loss.hole.why != Origin::Lost || !loss.place.is_in(self.home) {
                 return None;
             }
             match &mut sum {

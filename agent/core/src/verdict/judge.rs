@@ -7,6 +7,7 @@ mod doubt;
 mod hook;
 mod inside;
 mod kernel;
+mod killed;
 mod kubernetes;
 pub mod rules;
 mod shutdown;

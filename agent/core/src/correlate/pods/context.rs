@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId, Signal};
-use crate::kubernetes::{PodContext, Request, StopReason, StopSignal};
+use crate::kubernetes::{PodContext, Request, StopReason, StopSignal, Unshown};
 use crate::ledger::Hole;
 use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
@@ -40,7 +40,8 @@ pub(super) struct Api {
 pub(super) struct Life {
     pub id: ContainerId,
     pub cgroup: CgroupId,
-    pub start: Boot,
+    /// Of the main process; None if not known.
+    pub start: Option<Boot>,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
     /// Without any stop signal: where the first one may be hidden.
@@ -98,7 +99,7 @@ impl Life {
             stop_requested: stop.is_some() || killed,
             id: id.clone(),
             cgroup: facts.key.cgroup,
-            start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
+            start: facts.main.as_ref().map(|main| main.start),
             stop: stop.map(|stop| stop.at),
             hidden_stops: facts.hidden_stops().copied().collect(),
             end: Some(facts.end),
@@ -112,7 +113,7 @@ impl Life {
     pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // An Event without a time happened before it arrived; other times are converted from a clock that is corrected now and then.
         let slack = if event.at.is_some() { EVENT_SLACK } else { HOLD };
-        at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
+        Some(at) >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
     }
 
     /// The stop signal came before, or may have.
@@ -137,8 +138,10 @@ impl Pod {
         let spec = name.and_then(|name| self.spec(name));
         let (request, apart) = self.request_of(life, api).unzip();
         let away = away_during(request.as_ref(), life, api, now);
-        let may_miss_request = self.may_miss_request(life, api, now);
-        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
+        let request_unshown = self.is_request_unshown(life, api, now).then_some(Unshown::Request);
+        let has_hook = fact.spec.containers.iter().any(|of| of.pre_stop.is_some());
+        let hook_unshown = (name.is_none() && has_hook).then_some(Unshown::Hook);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, request_unshown.is_some(), api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let has_own_time = |reason: &StopReason| {
             matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace)
@@ -194,8 +197,7 @@ impl Pod {
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
             killing: name.and_then(|name| self.was_announced(name, life)),
-            may_miss_request,
-            may_miss_hook: name.is_none() && fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
+            unshown: request_unshown.into_iter().chain(hook_unshown).collect(),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
     }
@@ -214,7 +216,7 @@ impl Pod {
     pub fn events_unknown(&self, life: &Life) -> Option<String> {
         let name = self.names.get(&life.id).map(|named| named.name.as_str());
         let dropped = self.events_dropped.iter();
-        let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && **at >= life.start);
+        let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && Some(**at) >= life.start);
         if dropped.next().is_some() {
             return Some("the pod has more Events than epitaph keeps".to_owned());
         }
@@ -229,7 +231,10 @@ impl Pod {
 
     /// Whether the kubelet announced by an Event that it stops this life of the container; None if the Events are not known.
     fn was_announced(&self, name: &str, life: &Life) -> Option<bool> {
-        let announced = self.killings.get(name).is_some_and(|at| at.plus(EVENT_SLACK) >= life.start);
+        let announced = self
+            .killings
+            .get(name)
+            .is_some_and(|at| Some(at.plus(EVENT_SLACK)) >= life.start);
         let (seen, state) = self.events_state.as_ref()?;
         let is_known = *state == PodEventsState::Known && life.end.is_some_and(|end| *seen >= end);
         match announced {
@@ -257,7 +262,7 @@ impl Pod {
     }
 
     /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
-    pub fn may_miss_request(&self, life: &Life, api: &Api, now: Boot) -> bool {
+    pub fn is_request_unshown(&self, life: &Life, api: &Api, now: Boot) -> bool {
         let request = self.request_of(life, api).map(|(request, _)| request);
         let is_away = away_during(request.as_ref(), life, api, now).is_some();
         // The next container of that name proves that the pod went on.

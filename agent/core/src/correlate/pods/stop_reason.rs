@@ -91,7 +91,7 @@ impl Pod {
         name: Option<&str>,
         request: Option<&Request>,
         life: &Life,
-        may_miss_request: bool,
+        is_request_unshown: bool,
         api: &Api,
     ) -> Option<StopReason> {
         let event = self.events.iter().rev().find(|(at, event)| {
@@ -117,7 +117,7 @@ impl Pod {
         }
         // A request that was not shown may have come first, unless a status showed the exit and no request.
         let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
-        let is_hidden = may_miss_request && !is_reported;
+        let is_hidden = is_request_unshown && !is_reported;
         let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
         let stopped_before = |request: &Request| request.skew.is_some() && life.may_be_stopped_before(request.earliest);

@@ -3,7 +3,7 @@
 
 use crate::event::Kind;
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, LossPlace, Span, Why};
+use crate::ledger::{Hole, LossPlace, Origin, Span};
 use crate::time::Boot;
 
 use super::Subjects;
@@ -45,7 +45,7 @@ impl Subjects {
         if self.early.len() >= EARLY
             && let Some(oldest) = self.early.pop_front()
         {
-            let (to, why) = (Some(self.now), Why::Lost);
+            let (to, why) = (Some(self.now), Origin::Lost);
             self.coverage.lost(Hole { to, why, ..oldest.hole }, LossPlace::Anywhere);
         }
         self.early.push_back(EarlyDoubt { came, own, hole });

@@ -128,8 +128,14 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn born(&self) -> Boot {
-        self.main.map_or(Boot(0), |main| main.id.start)
+    /// None if no main process is known.
+    fn born(&self) -> Option<Boot> {
+        Some(self.main?.id.start)
+    }
+
+    /// Not before the main process began.
+    fn in_life(&self, at: Boot) -> Boot {
+        self.born().map_or(at, |born| born.max(at))
     }
 
     fn exit(&self) -> Option<MainExit> {
@@ -205,7 +211,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
-            main_start: life.born(),
+            main_start: life.born().unwrap_or(Boot(0)),
         },
         subject: state.subject.clone(),
         container: None,

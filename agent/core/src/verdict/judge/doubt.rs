@@ -135,7 +135,7 @@ pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
 fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
     if !holes.main_unsure.is_empty() {
-        let began_in = |gap: &Hole| gap.why == ledger::Why::Gap && case.main().is_some_and(|main| gap.from <= main.start);
+        let began_in = |gap: &Hole| gap.why == ledger::Origin::Gap && case.main().is_some_and(|main| gap.from <= main.start);
         return Some(match holes.main_unsure.iter().any(began_in) {
             true => Missing::Main,
             false => Missing::records(&holes.main_unsure),
@@ -191,13 +191,13 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
-        let are = |why: ledger::Why| holes.iter().all(|hole| hole.why == why);
+        let are = |why: ledger::Origin| holes.iter().all(|hole| hole.why == why);
         let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
         let kinds = kinds.into_iter().collect();
         match () {
-            () if are(ledger::Why::Gap) => Missing::Gap,
-            () if are(ledger::Why::Dropped) => Missing::OverCap,
-            () if are(ledger::Why::Inactive) => Missing::Inactive(kinds),
+            () if are(ledger::Origin::Gap) => Missing::Gap,
+            () if are(ledger::Origin::Dropped) => Missing::OverCap,
+            () if are(ledger::Origin::Inactive) => Missing::Inactive(kinds),
             () => Missing::not_kept(holes).unwrap_or(Missing::Lost(kinds)),
         }
     }
@@ -205,7 +205,7 @@ impl Missing {
     /// Of records of which the kernel lost none.
     fn not_kept(holes: &[Hole]) -> Option<Missing> {
         Some(match not_kept(holes)? {
-            ledger::Why::NotRecorded => Missing::NotRecorded,
+            ledger::Origin::NotRecorded => Missing::NotRecorded,
             _ => Missing::Damaged,
         })
     }

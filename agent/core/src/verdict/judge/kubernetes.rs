@@ -10,7 +10,7 @@ use super::kernel::{finding, unknown};
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, rules, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::kubernetes::{PodContext, Request};
+use crate::kubernetes::{PodContext, Request, Unshown};
 use crate::ledger::{self, Hole};
 use crate::pod::ContainerKind;
 use crate::termination::Role;
@@ -51,7 +51,7 @@ fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
     let longest = case.kubernetes.and_then(|context| Some(context.grace? + SLOW_KILL));
     let lasts = |to: Boot| longest.is_none_or(|longest| to.plus(longest) > request.earliest);
     let is_unseen = |hole: &Hole| {
-        let is_gap = hole.why == ledger::Why::Gap;
+        let is_gap = hole.why == ledger::Origin::Gap;
         is_gap && hole.from < request.earliest && hole.to.is_none_or(lasts)
     };
     let missing = &case.missing;
@@ -119,7 +119,7 @@ pub(super) fn stuck(case: &Case<'_>, found: &Finding) -> Option<Finding> {
 pub(super) fn unnamed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let context = case.kubernetes?;
     let may_be_sandbox = found.why == Why::Forced && context.container.is_none();
-    let may_have_hook = found.exit == Exit::Clean && context.may_miss_hook;
+    let may_have_hook = found.exit == Exit::Clean && context.may_miss(Unshown::Hook);
     (may_be_sandbox || may_have_hook).then(|| unknown(case, Missing::Name))
 }
 
@@ -150,7 +150,8 @@ fn was_stopping(case: &Case<'_>, found: &Finding) -> bool {
 
 pub(super) fn request_unseen(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let context = case.kubernetes.filter(|_| was_stopping(case, found))?;
-    let found = (context.may_miss_request && !is_explained(case, context)).then(|| unknown(case, Missing::Request))?;
+    let found =
+        (context.may_miss(Unshown::Request) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))?;
     // What the API did not show may also be why the kubelet stopped the container in a shutdown.
     let is_shutdown = found.cause == Cause::NodeShutdown;
     let cause = if is_shutdown { Cause::Unknown } else { found.cause };

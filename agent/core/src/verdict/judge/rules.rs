@@ -1,6 +1,6 @@
 //! The rules of a verdict, in the order of their precedence. docs/verdicts.md lists them.
 
-use super::{Case, Finding, Missing, inside, kernel, kubernetes, shutdown};
+use super::{Case, Finding, Missing, inside, kernel, killed, kubernetes, shutdown};
 use crate::verdict::Exit::{self, *};
 
 pub struct Rule {
@@ -46,19 +46,19 @@ const fn rule(observed: &'static str, exits: &'static [Exit], find: Find) -> Rul
 
 #[rustfmt::skip]
 const MAIN: &[Rule] = &[
-    rule("The OOM killer chose the process, and no other sender's SIGKILL came first", &[OomKilled], kernel::oom_killed),
+    rule("The OOM killer chose the process, and no other sender's SIGKILL came first", &[OomKilled], killed::oom_killed),
     rule("systemd's stop signal ended a unit's first process, which may be the wrapper of another process with sockets", &[], kernel::program_unsure),
-    rule("SIGKILL from a daemon that kills before memory has run out", &[OomKilled], kernel::killed_by_oom_daemon),
-    rule("SIGKILL from the sender of the stop signal: the kernel had discarded the stop signal", &[IgnoredStopSignal], kernel::discarded),
-    rule("SIGKILL from the sender of the stop signal: the handler had only raised the signal again, and the kernel discarded that", &[IgnoredStopSignal], kernel::raised_in_vain),
-    rule("SIGKILL from the sender of the stop signal: the process had not read the stop signal", &[BlockedStopSignal], kernel::unread),
-    rule("SIGKILL from the sender of the stop signal: a process to which the stop signal was sent on held up the exit", &[IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace], kernel::held_up),
-    rule("SIGKILL from the sender of the stop signal: the process had read the stop signal", &[KilledAfterGrace], kernel::after_grace),
-    rule("SIGKILL from the container runtime or systemd, without a stop signal before", &[ForceKilled], kernel::forced),
-    rule("SIGKILL from another process", &[KilledByOther], kernel::killed_by_other),
-    rule("SIGKILL from the process itself, or from the kernel for a resource limit", &[Crashed], kernel::killed_itself),
-    rule("SIGKILL from the kernel, because the init of the pid namespace exited", &[KilledByOther], kernel::namespace_ended),
-    rule("SIGKILL, and no record shows from whom or why", &[], kernel::killed),
+    rule("SIGKILL from a daemon that kills before memory has run out", &[OomKilled], killed::killed_by_oom_daemon),
+    rule("SIGKILL from the sender of the stop signal: the kernel had discarded the stop signal", &[IgnoredStopSignal], killed::discarded),
+    rule("SIGKILL from the sender of the stop signal: the handler had only raised the signal again, and the kernel discarded that", &[IgnoredStopSignal], killed::raised_in_vain),
+    rule("SIGKILL from the sender of the stop signal: the process had not read the stop signal", &[BlockedStopSignal], killed::unread),
+    rule("SIGKILL from the sender of the stop signal: a process to which the stop signal was sent on held up the exit", &[IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace], killed::held_up),
+    rule("SIGKILL from the sender of the stop signal: the process had read the stop signal", &[KilledAfterGrace], killed::after_grace),
+    rule("SIGKILL from the container runtime or systemd, without a stop signal before", &[ForceKilled], killed::forced),
+    rule("SIGKILL from another process", &[KilledByOther], killed::killed_by_other),
+    rule("SIGKILL from the process itself, or from the kernel for a resource limit", &[Crashed], killed::killed_itself),
+    rule("SIGKILL from the kernel, because the init of the pid namespace exited", &[KilledByOther], killed::namespace_ended),
+    rule("SIGKILL, and no record shows from whom or why", &[], killed::killed),
     rule("End by the stop signal: the handler had only raised the same signal again", &[DefaultAction], kernel::raised_again),
     rule("End by the stop signal, raised again just after the end of a child: how the child ended", &[Crashed, KilledByOther, IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace, DefaultAction], kernel::raised_after_child),
     rule("End by the stop signal, raised again at the end of the handler's work", &[Clean], kernel::reraised),
@@ -119,7 +119,12 @@ pub(super) fn unless_worse_below(case: &Case<'_>, found: Finding) -> Finding {
 fn first(rules: &[Rule], case: &Case<'_>, found: Finding) -> Finding {
     let apply = |rule: &Rule| {
         let next = (rule.find)(case, &found)?;
-        debug_assert!(next.exit == Unknown || rule.exits.contains(&next.exit), "{}: {:?}", rule.observed, next.exit);
+        debug_assert!(
+            next.exit == Unknown || rule.exits.contains(&next.exit),
+            "{}: {:?}",
+            rule.observed,
+            next.exit
+        );
         Some(next)
     };
     rules.iter().find_map(apply).unwrap_or(found)

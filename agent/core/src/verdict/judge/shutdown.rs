@@ -18,7 +18,10 @@ const SHUTDOWN: &[u8] = b"systemd-shutdow";
 
 /// Only of a process that the shutdown stopped, and that was shutting down: its own fault goes first.
 pub(super) fn cut(case: &Case<'_>, found: &Finding) -> Option<Finding> {
-    let was_stopping = matches!(found.why, Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced);
+    let was_stopping = matches!(
+        found.why,
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced
+    );
     (case.shutdown.is_some() && was_stopping && was_cut(case)).then(|| match is_unexplained(case) {
         // The shutdown may not have stopped the container: its own grace period, or less of it.
         true => unknown(case, Missing::Request),

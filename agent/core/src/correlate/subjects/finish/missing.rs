@@ -6,7 +6,7 @@ use super::Life;
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Ledger, MissingEvidence, Why, merged};
+use crate::ledger::{Hole, Ledger, MissingEvidence, Origin, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
@@ -27,13 +27,15 @@ const PROBES: [Kind; 5] = [
 impl Life<'_> {
     pub fn missing(&self, inside: &Inside, oom: &[OomKill]) -> MissingEvidence {
         let (ledger, timeline) = (self.ledger, self.timeline);
-        let (born, begin, end) = (self.born(), self.begin, self.end);
+        let (begin, end) = (self.begin, self.end);
+        // If no main process is known, it may be any since the boot.
+        let born = self.born().unwrap_or_default();
         let (reach, stops_from) = (self.reach(), self.stops_from());
         // An OOM kill of another process counts from before the stop signal on.
-        let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
+        let ooms_from = self.in_life(begin.min(end.minus(OOM_CHILD_REACH)));
         // Whether a victim came in from outside, its exec shows, or that of the process which started it.
         let others = oom.iter().filter(|oom| !oom.is_main() && !oom.of_main);
-        let execs_from = others.map(|oom| oom.start.minus(LATE_REACH).max(born)).min();
+        let execs_from = others.map(|oom| self.in_life(oom.start.minus(LATE_REACH))).min();
         let execs_from = execs_from.filter(|from| *from < end).unwrap_or(end);
         let from = |hole: &Hole| match hole.kind {
             Some(Kind::OomVictim) => reach.min(ooms_from),
@@ -52,12 +54,12 @@ impl Life<'_> {
             .filter(|hole| hole.is_of(Kind::SignalGenerate));
         let stops = stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from));
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
-        let stops = merged(stops.chain(late.map(|gap| since(gap, born))));
+        let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
         MissingEvidence {
             own_lost: ledger.own_lost(
-                if lost.is_empty() && stops.iter().any(|hole| hole.why != Why::Gap) {
+                if lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap) {
                     stops_from
                 } else {
                     reach
@@ -77,15 +79,16 @@ impl Life<'_> {
             gap_before_stop: before_stop.filter_map(|gap| gap.to).max(),
             main_unsure: self.main_unsure(),
             begins_late: {
-                let mut holes = ledger.of_main(end.minus(LATE_REACH).max(born), end);
-                holes.any(|hole| hole.why == Why::NotRecorded)
+                let mut holes = ledger.of_main(self.in_life(end.minus(LATE_REACH)), end);
+                holes.any(|hole| hole.why == Origin::NotRecorded)
             },
         }
     }
 
     /// The same for the reader.
     pub fn gaps(&self, missing: &MissingEvidence) -> Gaps {
-        let (born, begin, end, until) = (self.born(), self.begin, self.end, self.until);
+        let (begin, end, until) = (self.begin, self.end, self.until);
+        let born = self.born().unwrap_or_default();
         let stop_reach = self.stop_reach();
         let mut late = self.ledger.late_gaps(born, end, stop_reach);
         let is_late_start = late.any(|gap| gap.from <= born || gap.to == Some(gap.from));
@@ -112,9 +115,9 @@ impl Life<'_> {
         let (reach, until) = (self.reach(), self.until);
         let sockets_from = reach.min(self.clients_since());
         let is_stated = |hole: &&Hole| match (hole.why, hole.kind) {
-            (Why::NotRecorded, _) => false,
+            (Origin::NotRecorded, _) => false,
             (_, Some(Kind::Tcp)) => hole.overlaps(sockets_from, until),
-            (why, _) => why != Why::Damaged && hole.overlaps(reach, until),
+            (why, _) => why != Origin::Damaged && hole.overlaps(reach, until),
         };
         let mut sums: Vec<(Kind, u64)> = Vec::new();
         for hole in self.ledger.of_all(reach.min(sockets_from), until).filter(is_stated) {
@@ -135,7 +138,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(LATE_REACH).max(self.born())
+            self.in_life(self.begin.minus(LATE_REACH))
         }
     }
 
@@ -144,7 +147,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(self.stop_reach()).max(self.born())
+            self.in_life(self.begin.minus(self.stop_reach()))
         }
     }
 
@@ -159,7 +162,7 @@ impl Life<'_> {
 
     /// From when on the end of a program below the main process counts: from shortly before the stop.
     pub fn below_from(&self) -> Boot {
-        self.begin.minus(PASSED_ON).max(self.born())
+        self.in_life(self.begin.minus(PASSED_ON))
     }
 
     /// What was about the way of the stop signal inside, which does not end before the last process does.
@@ -216,7 +219,7 @@ impl Life<'_> {
         }
         let lost = |kind: Kind, from: Boot| {
             if !self.ledger.sees(kind) {
-                let (why, kind) = (Why::Inactive, Some(kind));
+                let (why, kind) = (Origin::Inactive, Some(kind));
                 return vec![Hole {
                     why,
                     kind,
@@ -226,7 +229,7 @@ impl Life<'_> {
             merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied())
         };
         // Also one that comes later, as an init's after the runtime's own first stage.
-        let since = || since(self.context, (self.own, state), self.born());
+        let since = || since(self.context, (self.own, state), self.born().unwrap_or_default());
         let by_exec = if self.is_sure() {
             Vec::new()
         } else {

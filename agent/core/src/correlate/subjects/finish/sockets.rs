@@ -107,7 +107,7 @@ impl Life<'_> {
         let (since, until) = (self.clients_since(), self.until);
         let from = if self.is_unasked() { self.end } else { since };
         // A signal of longer ago would be another request.
-        let first_stop = from.minus(RUN_GAP).max(self.born()).min(self.stops_from());
+        let first_stop = self.in_life(from.minus(RUN_GAP)).min(self.stops_from());
         let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
         let is_recorded = own_exits.is_none_or(|own| {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
