@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::pod::{ApiClock, PodIdentity};
 use crate::time::Boot;
 
-pub use contact::BACK_WITHIN;
+pub use crate::tolerances::BACK_WITHIN;
 pub use fact::{
     ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
     NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
