@@ -6,8 +6,6 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An announcement is not proof: any process can forge one. A forged
 //! announcement costs at most one line in the log each `PEER_PERIOD` and one answer each [`PEER_ANSWER`], and changes only the count.
 
-use std::time::Duration;
-
 use crate::event::{PeerAnnouncement, Task};
 use crate::time::Boot;
 use crate::tolerances::{PEER_ANSWER, PEER_FORGOTTEN, PEER_PERIOD};

@@ -1,7 +1,5 @@
 //! How exact the times of a watch are.
 
-use std::time::Duration;
-
 use super::Moment;
 use crate::time::Boot;
 use crate::tolerances::{BACK_WITHIN, WATCH_BURST};

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::contact::Seen;
 use super::{DeletionSight, Moment, ObserverDropReason, Output, Owner, PodSight};

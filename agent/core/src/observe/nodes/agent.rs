@@ -1,7 +1,6 @@
 //! What the agent of a lost node and its kubelet's Lease say: is the machine running?
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::report::AgentAnswer;
 use crate::time::Boot;

@@ -1,7 +1,6 @@
 //! A pod of a lost node: what holds it, and whether the loss ended it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::report::{Holder, NAMED, Stuck};
 use crate::observe::pods::Record;

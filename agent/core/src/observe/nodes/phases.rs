@@ -1,7 +1,6 @@
 //! A story's facts → reports.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::member::Member;
 use super::report::{
