@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::container;
+use super::{container, unit};
 use super::pods::properties::ends;
 use super::pods::web;
 use super::properties::deaths;
@@ -129,8 +129,12 @@ fn histories_that_broke_the_rule() {
     // Of a long grace period the stop signal may be long ago.
     let of_long_ago = "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
         +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0";
+    // What systemd ends after the main process, whose exit nobody saw, is no main process.
+    let left = "proc child in=web.service pid=201 start=+0.1 parent=main comm=child\n+1 TERM systemd -> main handler
+        +1.001 enter main TERM\n+1.5 exit main 0\n+1.51 TERM systemd -> child default\n+1.511 exit child TERM\n+9 rmdir web.service";
     let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
-    let scripts = scripts.into_iter().chain([(container(of_none), 1.0)]).chain(raised);
+    let of_one = [(container(of_none), 1.0), (unit(left), 1.5)];
+    let scripts = scripts.into_iter().chain(of_one).chain(raised);
     let breaches: Vec<String> = scripts
         .chain([(web(of_long_ago), 1.0)])
         .flat_map(|(text, lost)| {
