@@ -27,8 +27,6 @@ pub(super) struct Api {
     pub wall: WallClock<STEPS>,
     /// From here on the probes record everything.
     pub since: Boot,
-    /// When anything of the pods arrived last in this run: a watch shows all in order.
-    pub heard: Option<Boot>,
     /// Since when the API does not answer, or has not yet.
     pub away_since: Option<Boot>,
     /// Earlier outages, and the last reason.
@@ -60,8 +58,7 @@ pub(super) struct Life {
 
 impl Api {
     pub fn away(&mut self, now: Boot, reason: Option<String>) {
-        // Nothing shows how long the watch was silent before.
-        self.away_since.get_or_insert(self.heard.map_or(now, |heard| heard.min(now)));
+        self.away_since.get_or_insert(now);
         self.reason = reason;
     }
 

@@ -57,7 +57,6 @@ impl Pods {
 
     /// A version of a pod.
     pub fn pod(&mut self, now: Boot, fact: Arc<PodFact>, out: &mut FromPods) {
-        self.api.heard = Some(now);
         self.unlisted.remove(&fact.pod.uid);
         let key = fact.pod.cgroup_uid.clone();
         match self.claim(&fact) {
@@ -135,7 +134,6 @@ impl Pods {
 
     /// A pod that is gone from the API.
     pub fn gone(&mut self, now: Boot, gone: PodGone, out: &mut FromPods) {
-        self.api.heard = Some(now);
         let Some(key) = self.uids.get(&gone.uid).cloned() else {
             return;
         };

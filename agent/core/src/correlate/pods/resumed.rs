@@ -11,7 +11,6 @@ use super::{FromPods, Pods};
 impl Pods {
     /// The observation begins again: the next list shows which pods still exist.
     pub fn resume(&mut self) {
-        self.api.heard = None;
         let known = self.pods.values().filter(|pod| pod.gone.is_none());
         self.unlisted = known.filter_map(|pod| Some(pod.fact.as_ref()?.pod.uid.clone())).collect();
     }
