@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{KnownRevision, RevisionCost, costs};
 use crate::render::resource::EpitaphReport;
 use crate::time::{Boot, Wall};
-use crate::tolerances::{ROLLOUT_LOOK, ROLLOUT_RECENT, SETTLE};
+use crate::tolerances::{ROLLOUT_LOOK, ROLLOUT_RECENT};
 
 /// A controller of ReplicaSets: a Deployment, or the Rollout of Argo Rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -348,6 +348,7 @@ fn known(set: &ReplicaSetSight) -> KnownRevision {
 mod tests {
     use super::super::tests::{lossy, pod};
     use super::*;
+    use crate::tolerances::SETTLE;
 
     const fn at(seconds: u64) -> Boot {
         Boot(seconds * 1_000_000_000)

@@ -167,7 +167,11 @@ impl Pod {
         let hidden = life.hidden_stops.iter().filter(|hole| hole.reaches(shutdown.begin));
         let hidden = hidden.map(|hole| hole.from).min().filter(|_| life.stop.is_none());
         let earliest = life.stop.or(hidden).unwrap_or(latest);
-        let was_hidden = api.was_away(earliest, latest.plus(WATCH_DELAY)).is_some();
+        // In an outage, also one that ended with a later version or with a list without the pod, the watch does not show which came first.
+        let gone = self.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);
+        let shown = self.deletion.map(|(_, seen)| seen).or(gone);
+        let shown = shown.map_or(latest, |seen| seen.max(latest)).max(latest.plus(WATCH_DELAY));
+        let was_hidden = api.was_away(earliest, shown).is_some();
         let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
             Some(request) if request.earliest > latest => (true, false),
             Some(request) if request.latest <= earliest => (false, true),

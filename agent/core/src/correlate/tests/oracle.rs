@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::{container, unit};
 use super::pods::properties::ends;
 use super::pods::web;
 use super::properties::deaths;
+use super::{container, unit};
 use crate::correlate::Limits;
 use crate::fixtures::monotone::Rule;
 use crate::fixtures::script;

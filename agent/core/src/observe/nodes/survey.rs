@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::member::{self, Member};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, phases, verdict};
+use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
 use crate::time::Boot;
-use crate::tolerances::TOLERATED_LOSS;
+use crate::tolerances::{LASTING_LOSS, RECOVERY, TOLERATED_LOSS};
 
 /// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.
 const ASKS: usize = 64;
@@ -143,7 +143,7 @@ impl Nodes {
                 Some(_) => member.is_of_node || member.is_held_by_finalizer(),
                 None => is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
             });
-            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
+            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING_LOSS);
             story.is_reported |= is_done && lasted;
             phases::over(story, self.version, out);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::doubt::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
 use super::kernel::{finding, unknown};
+use super::shutdown::by_systemd_shutdown;
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, rules, traffic};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
@@ -24,6 +25,7 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
         None if case.shutdown.is_some() => Cause::NodeShutdown,
         None => Cause::Stopped,
+        Some(context) if may_be_evicted(case, context) => Cause::Unknown,
         Some(PodContext {
             stop_reason: Some(stop_reason),
             ..
@@ -31,6 +33,14 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
         Some(PodContext { incomplete: Some(_), .. }) => Cause::Unknown,
         Some(_) => Cause::Restart,
     }
+}
+
+/// In a shutdown that only its announcement shows, the SIGKILL came before a known grace period had ended, and the API may not have shown why.
+fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
+    let announced = case.shutdown.as_ref().zip(context.stop_reason.as_ref());
+    let is_announced = announced.is_some_and(|(shutdown, reason)| reason.evidence == shutdown.evidence);
+    let kill = case.kill().filter(|kill| case.stop().is_some() && !by_systemd_shutdown(kill));
+    is_announced && context.may_miss(Unshown::Request) && kill.is_some() && !is_explained(case, context)
 }
 
 /// Why Kubernetes stopped the container, if the request was not after `at`.
@@ -85,11 +95,10 @@ pub(super) fn never_started(case: &Case<'_>, found: &Finding) -> Option<Finding>
 }
 
 pub(super) fn expected(case: &Case<'_>, found: &Finding) -> Option<Finding> {
-    let is_code = match found.why {
-        Why::Nonzero | Why::DefaultAction | Why::RaisedAgain => true,
-        Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _) => true,
-        _ => false,
-    };
+    let is_code = matches!(
+        found.why,
+        Why::Nonzero | Why::DefaultAction | Why::RaisedAgain | Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _)
+    );
     (is_code && is_expected(case, case.kubernetes?)).then(|| foreseen(case, found, Why::Expected, CLEAN_INSIDE))
 }
 
@@ -150,12 +159,7 @@ fn was_stopping(case: &Case<'_>, found: &Finding) -> bool {
 
 pub(super) fn request_unseen(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let context = case.kubernetes.filter(|_| was_stopping(case, found))?;
-    let found =
-        (context.may_miss(Unshown::Request) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))?;
-    // What the API did not show may also be why the kubelet stopped the container in a shutdown.
-    let is_shutdown = found.cause == Cause::NodeShutdown;
-    let cause = if is_shutdown { Cause::Unknown } else { found.cause };
-    Some(Finding { cause, ..found })
+    (context.may_miss(Unshown::Request) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))
 }
 
 pub(super) fn force_deleted(case: &Case<'_>, found: &Finding) -> Option<Finding> {

@@ -333,7 +333,13 @@ fn a_deletion_that_no_watch_showed_may_be_the_cause() {
             +30 end
             ",
         ),
-        expect![[""]],
+        expect![[r#"
+            +11.200 pod web clean-exit: Unknown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
+            +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the shutdown began
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
+        "#]],
     );
 }
 
