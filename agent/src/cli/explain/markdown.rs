@@ -40,7 +40,11 @@ pub fn markdown() -> String {
     for of in &RULES {
         for rule in of.rules {
             let exits: Vec<String> = rule.exits.iter().map(|exit| format!("`{}`", table::name(exit))).collect();
-            let exits = if exits.is_empty() { "`unknown`".to_owned() } else { exits.join(", ") };
+            let exits = if exits.is_empty() {
+                "`unknown`".to_owned()
+            } else {
+                exits.join(", ")
+            };
             let _ = writeln!(out, "| {} | {} | {exits} |", of.of, rule.observed);
         }
     }
