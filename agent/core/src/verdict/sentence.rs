@@ -6,7 +6,7 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before, may_have_begun_before};
+use super::judge::{Case, Crash, Finding, Missing, Why, may_have_begun_before};
 use super::{Cause, Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use kubernetes::own_grace;
@@ -118,7 +118,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
-            None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
+            None if finding.cause == Cause::Unknown && case.missing.late_start.is_some() => format!(
                 "{who} {}; {}, so a stop signal may have come before",
                 status(case),
                 late_start(case)
