@@ -40,6 +40,8 @@ pub(in crate::correlate::subjects) struct Candidate {
     pub sockets: Option<(HeldSockets, bool)>,
     /// Who started it, by the first record.
     pub parent: Pid,
+    /// It executed a program, or was there when the observation began.
+    pub executed: bool,
 }
 
 /// A process that served clients until its exit, by the exit's record.
@@ -122,6 +124,7 @@ impl Candidate {
             left_others: false,
             sockets: None,
             parent: task.ppid,
+            executed: false,
         }
     }
 
@@ -143,6 +146,7 @@ impl Candidate {
             left_others: false,
             sockets: None,
             parent: fact.ppid,
+            executed: true,
         }
     }
 
@@ -157,6 +161,7 @@ impl Candidate {
             is_ns_init: self.is_ns_init(),
             comm: self.comm,
             start: self.id.start,
+            executed: self.executed,
         }
     }
 
@@ -203,6 +208,7 @@ impl Candidate {
             (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
         }
         self.outside |= other.outside;
+        self.executed |= other.executed;
         self.came_in(other.came);
         self.named(other.comm, other.comm_at);
         if let Some(exit) = other.exit
