@@ -312,7 +312,11 @@ impl Reader {
             match &self.open {
                 Some(segment) => {
                     self.holes.segment(segment.header.as_ref());
-                    let missing = segment.header.as_ref().zip(last).map_or(0, |(header, last)| last.missing_before(header));
+                    let missing = segment
+                        .header
+                        .as_ref()
+                        .zip(last)
+                        .map_or(0, |(header, last)| last.missing_before(header));
                     if missing > 0 {
                         self.skipped.missing(0, missing);
                         self.holes.cut(missing);

@@ -563,7 +563,11 @@ fn frames_that_were_cut_out_of_the_middle_are_noticed() {
 
     let (finished, evidence, skipped) = recovered(&path);
     assert_eq!((finished, skipped), (vec![0, 1, 3, 4], two_missing));
-    assert_eq!(lost_and_rest(&evidence), (Input::part_missing(Boot(0)).len(), 5), "{evidence:?}");
+    assert_eq!(
+        lost_and_rest(&evidence),
+        (Input::part_missing(Boot(0)).len(), 5),
+        "{evidence:?}"
+    );
 }
 
 /// At the end of a segment no number follows in the file: the next segment has it.

@@ -284,7 +284,12 @@ fn another_recording_in_the_file_is_not_read_into_the_first() {
         let another = Another {
             at: first.len() as u64 + tail,
             header: Some(Header {
-                epitaph: if second == first_version { "0" } else { env!("CARGO_PKG_VERSION") }.to_owned(),
+                epitaph: if second == first_version {
+                    "0"
+                } else {
+                    env!("CARGO_PKG_VERSION")
+                }
+                .to_owned(),
                 observation: observation(),
             }),
         };

@@ -157,7 +157,8 @@ impl Stage {
             }),
             Act::UntilRestarted => until(READY + OVER, "a restart", || {
                 let pod = self.pod(pod)?.context("the pod is gone")?;
-                let restarts = ["containerStatuses", "initContainerStatuses"].map(|of| pod["status"][of][0]["restartCount"].as_u64());
+                let restarts =
+                    ["containerStatuses", "initContainerStatuses"].map(|of| pod["status"][of][0]["restartCount"].as_u64());
                 Ok(restarts.into_iter().flatten().find(|&restarts| restarts > 0).map(drop))
             }),
             Act::UntilHeld(words) => {

@@ -109,7 +109,11 @@ pub fn names() -> Vec<&'static str> {
 
 /// What is wrong.
 pub fn play(machine: &Machine, is_asked_for: impl Fn(&str) -> bool) -> anyhow::Result<Vec<String>> {
-    let asked: Vec<(usize, Role)> = all().into_iter().enumerate().filter(|(_, role)| is_asked_for(role.name)).collect();
+    let asked: Vec<(usize, Role)> = all()
+        .into_iter()
+        .enumerate()
+        .filter(|(_, role)| is_asked_for(role.name))
+        .collect();
     if asked.is_empty() {
         return Ok(Vec::new());
     }
@@ -130,21 +134,31 @@ pub fn play(machine: &Machine, is_asked_for: impl Fn(&str) -> bool) -> anyhow::R
 
 fn play_one(machine: &Machine, role: &Role, id: &str, run: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let end = if role.stops { "stop" } else { "true" };
-    let said = run(&format!("{{ {}; }} >&2 && until_killed && sleep 1 && {end} >&2 && kills | tail -n +$((known + 1))", role.begin))?;
+    let said = run(&format!(
+        "{{ {}; }} >&2 && until_killed && sleep 1 && {end} >&2 && kills | tail -n +$((known + 1))",
+        role.begin
+    ))?;
     let victims: Vec<&str> = said.lines().collect();
     println!("{}: the kernel killed {victims:?}", role.name);
     let is_it = victims.iter().any(|victim| role.victim.is_empty() || *victim == role.victim);
     ensure!(is_it, "the kernel's log has {victims:?}, and not {}", role.victim);
     let report = until_within(LIMIT, "the container's report", || {
         let all = machine.all_reports()?;
-        let its = all.into_iter().find(|report| report.pointer("/subject/id").and_then(Value::as_str) == Some(id));
+        let its = all
+            .into_iter()
+            .find(|report| report.pointer("/subject/id").and_then(Value::as_str) == Some(id));
         Ok(its.ok_or_else(|| "none".to_owned()))
     })?;
     let sentence = report["sentence"].as_str().context("a sentence")?;
     println!("{}: {} {sentence}", role.name, report["verdict"]);
     ensure!(report["verdict"] == role.verdict, "verdict {}: {sentence}", report["verdict"]);
     ensure!(sentence.contains(role.says), "no `{}` in: {sentence}", role.says);
-    let roles: Vec<&str> = report["oom"].as_array().into_iter().flatten().filter_map(|oom| oom["role"].as_str()).collect();
+    let roles: Vec<&str> = report["oom"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|oom| oom["role"].as_str())
+        .collect();
     ensure!(roles.contains(&role.role), "the roles are {roles:?}: {report}");
     Ok(())
 }

@@ -425,8 +425,11 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
 
 /// What an OOM kill of the first process stopped from beginning.
 fn at_start(case: &Case<'_>) -> &'static str {
-    let is_unstarted = |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case);
-    let is_runtimes = case.main().is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
+    let is_unstarted =
+        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case);
+    let is_runtimes = case
+        .main()
+        .is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
     let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
     match (is_runtimes, is_init) {
         (true, _) => "; that was the container runtime's own process, which had not yet started the program",

@@ -163,7 +163,10 @@ impl Source {
         let recorded = judged.recorded();
         match recorded.not_whole(&self.name) {
             Some(error) => eprintln!("warning: {}", crate::error::line(&error)),
-            None => recorded.notes(&self.name).iter().for_each(|note| eprintln!("warning: {note}")),
+            None => recorded
+                .notes(&self.name)
+                .iter()
+                .for_each(|note| eprintln!("warning: {note}")),
         }
     }
 

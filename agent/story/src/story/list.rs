@@ -104,7 +104,9 @@ impl List {
                     self.day = (day.to_owned(), ahead);
                     // For readers in UTC there is nothing to say, but at the end of their summer time.
                     let has_other = ahead != 0 || is_same_day;
-                    let here = end.filter(|_| has_other).map_or_else(String::new, |end| here(end, ahead, (day, clock.trim_start())));
+                    let here = end
+                        .filter(|_| has_other)
+                        .map_or_else(String::new, |end| here(end, ahead, (day, clock.trim_start())));
                     let _ = writeln!(out, "{}", paint.dim(&cut(&format!("{day} UTC{here}"), width)));
                 }
                 let rest = width.saturating_sub(fixed + name + 1).max(8);

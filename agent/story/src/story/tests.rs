@@ -428,10 +428,20 @@ fn lines_of_a_list() {
         ]
     );
     // Summer time of London ends within this day, at 03:05 by this reader's rules.
-    let ahead: fn(Wall) -> i64 = |at| if at < Wall::parse_rfc3339("2026-01-02T03:05:00Z").unwrap() { 3_600 } else { 0 };
+    let ahead: fn(Wall) -> i64 = |at| {
+        if at < Wall::parse_rfc3339("2026-01-02T03:05:00Z").unwrap() {
+            3_600
+        } else {
+            0
+        }
+    };
     let mut changing = List::new(Some(80), Style::Plain).with_local_time(ahead);
     let dates = [&briefs[1], &briefs[1], &briefs[0]].map(|brief| changing.line(brief));
-    let dates: Vec<&str> = dates.iter().flat_map(|text| text.lines()).filter(|line| line.contains("UTC")).collect();
+    let dates: Vec<&str> = dates
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| line.contains("UTC"))
+        .collect();
     assert_eq!(
         dates,
         [

@@ -33,7 +33,8 @@ const DROP_IN: &str = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind
 const MASK: &str = "/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf";
 
 /// More than the node has processors, until its end.
-const BUSY: &str = "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
+const BUSY: &str =
+    "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
 /// The role that reads the bus for the agent: systemd continues it when it stops all services.
 const PAUSE_ROLE: &str = "paused=0; for process in /proc/[0-9]*; do \
      if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^[^ ]*epitaph logind'; then kill -STOP ${process#/proc/} && paused=1; fi; \

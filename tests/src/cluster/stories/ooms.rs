@@ -77,7 +77,10 @@ pub const STORIES: &[Story] = &[
             Act::Delete(None),
         ],
         Expected {
-            sentence: &["the OOM killer had killed `victim`", "which came from outside, as by `kubectl exec`"],
+            sentence: &[
+                "the OOM killer had killed `victim`",
+                "which came from outside, as by `kubectl exec`",
+            ],
             ..CLEAN
         },
     ),

@@ -180,7 +180,9 @@ pub const STORIES: &[Story] = &[
             "the same while the kubelet restarts: it finds the exit when it is back",
             |name| in_place(name, json!({"command": ["sh", "-c", "sleep 30; exit 88"]}), json!({})),
             &[
-                Act::OnNode("systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; systemctl start kubelet"),
+                Act::OnNode(
+                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; systemctl start kubelet",
+                ),
                 Act::UntilRestarted,
             ],
             IN_PLACE,

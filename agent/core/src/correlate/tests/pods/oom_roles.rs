@@ -231,8 +231,9 @@ fn crun_before_it_starts_the_program() {
     // Nothing shows an exec that is not recorded.
     expect![[r#"
         oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out; that was the container runtime's own process, which had not yet started the program
-    "#]].assert_eq(&killed("-2 probe sched_process_exec"));
+    "#]].assert_eq(&killed("-2 probe sched_process_exec failed"));
     expect![[r#"
         oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out
-    "#]].assert_eq(&killed("-0.9 exec init"));
+    "#]]
+    .assert_eq(&killed("-0.9 exec init"));
 }
