@@ -216,6 +216,7 @@ fn recording() {
             report.damaged.min(3),
             report.unknown_inputs.min(3),
             report.undecodable.min(3),
+            (report.missing.len().min(3), report.repeated.min(3), report.another.is_some()),
             inputs.min(20),
         ))
     });

@@ -174,6 +174,12 @@ impl Comm {
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
+    /// crun's own process, which makes a container, has no name of its own: that of the program, or the number of the file descriptor from
+    /// which crun executes its copy of itself. A program may have these names, too.
+    pub fn may_be_of_crun(&self) -> bool {
+        let name = self.as_bytes();
+        name == b"crun" || !name.is_empty() && name.iter().all(u8::is_ascii_digit)
+    }
     /// A process of runc that makes a container, by its name: `runc:[0:PARENT]`.
     pub fn is_stage_of_runc(&self) -> bool {
         self.as_bytes().starts_with(b"runc:[")

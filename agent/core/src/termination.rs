@@ -89,6 +89,8 @@ pub struct MainProcess {
     pub is_ns_init: bool,
     pub comm: Comm,
     pub start: Boot,
+    /// False: no record shows that it executed a program. Then it is what the container runtime forked, unless a record is missing.
+    pub executed: bool,
 }
 
 /// The first stop signal, with the kernel's result.

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use super::format::{SegmentHeader, TAG_HEADER, VERSION, first_version};
-use crate::recording::frames::{BEGINNING, Frames, PREFIX, STAMP, append, append_header, stamp, stamped};
+use super::format::{SegmentHeader, TAG_HEADER, VERSION, first_version, is_numbered};
+use crate::recording::frames::{BEGINNING, Frames, Numbers, PREFIX, STAMP, append, append_header, stamp, stamped};
 use crate::recording::{ReadError, WriteError};
 
 /// Where the header's copy is searched, bytes: far more than a header has. Both and the next frame's begin are within what is read at once.
@@ -22,6 +22,7 @@ pub(crate) struct Beginning {
 
 pub(crate) fn append_beginning(out: &mut Vec<u8>, header: &SegmentHeader) -> Result<(), WriteError> {
     append_header(out, VERSION, header)?;
+    // Without a number, as the header.
     let copy = serde_json::to_vec(header).map_err(WriteError::Json)?;
     append(out, &stamp(header.observation.since, TAG_HEADER), &[&copy])
 }
@@ -32,6 +33,18 @@ pub(crate) fn append_beginning(out: &mut Vec<u8>, header: &SegmentHeader) -> Res
 /// The segment is of a newer version, is empty, or cannot be read. Damage is not an error.
 pub(crate) fn read_beginning<R: Read>(frames: &mut Frames<R>) -> Result<Beginning, ReadError> {
     let beginning = frames.beginning().map_err(ReadError::Read)?;
+    let read = find_header(frames, beginning)?;
+    frames.set_numbers(match (&read.header, beginning) {
+        (Some(header), _) => header.numbers(),
+        (None, Some((true, version))) if !is_numbered(version) => Numbers::None,
+        // Of this version, as most are.
+        (None, _) => Numbers::Any,
+    });
+    Ok(read)
+}
+
+/// `beginning`: as the file has it.
+fn find_header<R: Read>(frames: &mut Frames<R>, beginning: Option<(bool, u32)>) -> Result<Beginning, ReadError> {
     if frames.is_empty() {
         return Err(ReadError::NotARecording);
     }

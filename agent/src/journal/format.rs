@@ -5,10 +5,11 @@ use epitaph_core::time::{Boot, Wall};
 use serde::{Deserialize, Serialize};
 
 use crate::recording::WriteError;
-use crate::recording::frames::{append, stamp};
+use crate::recording::frames::{Numbers, append_numbered, stamp};
 
-/// Of a segment's format, which is that of a recording of version 1.
-pub(crate) const VERSION: u32 = 1;
+/// Of a segment's format, which is that of a recording of the same version: from 2 on, frames have numbers.
+pub(crate) const VERSION: u32 = 2;
+const NUMBERED: u32 = 2;
 
 pub(crate) const TAG_REPORT: u8 = 2;
 pub(crate) const TAG_ANSWERED: u8 = 3;
@@ -44,6 +45,9 @@ pub struct SegmentHeader {
     /// The first segment of the run: no evidence of the run was in an earlier one.
     #[serde(default)]
     pub first: bool,
+    /// Of the segment's first frame: the numbers of a run go on from segment to segment.
+    #[serde(default)]
+    pub number: u32,
 }
 
 /// Of segments whose header does not say.
@@ -51,7 +55,25 @@ pub(super) const fn first_version() -> u32 {
     1
 }
 
+/// Appends a frame. Its number follows when it is written to a segment.
+pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+    append_numbered(out, 0, stamp, body)
+}
+
+/// Whether the frames of a segment of that version have numbers.
+pub(super) const fn is_numbered(version: u32) -> bool {
+    version >= NUMBERED
+}
+
 impl SegmentHeader {
+    /// Of the frames.
+    pub(crate) fn numbers(&self) -> Numbers {
+        match is_numbered(self.version) {
+            true => Numbers::From(self.number),
+            false => Numbers::None,
+        }
+    }
+
     /// Whether the segment is of that run.
     pub(crate) fn is_of(&self, run: &Observation) -> bool {
         run.boot_id == self.observation.boot_id && run.since == self.observation.since

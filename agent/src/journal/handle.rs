@@ -10,11 +10,11 @@ use epitaph_core::input::{Input, Observation};
 use epitaph_core::time::Boot;
 
 use super::buffer::{Buffer, Deliver, Shared, UNTOLD, Waiting};
-use super::format::{Finished, RESOURCE, ReportId, append_answered, append_answered_in_part, append_resource};
+use super::format::{Finished, RESOURCE, ReportId, append, append_answered, append_answered_in_part, append_resource};
 use super::stats::{JournalDropReason, JournalStats, Troubled};
 use super::store::Store;
 use super::worker::{self, SLOW};
-use crate::recording::frames::{append, stamp};
+use crate::recording::frames::stamp;
 use crate::recording::{TAG_INPUT, TAG_KERNEL, WriteError, input_json};
 
 /// Most bytes that wait for the thread. A storm of records for as long as a slow disk's sync takes.

@@ -3,9 +3,9 @@
 
 use epitaph_core::time::{Boot, Wall};
 
-use super::format::{Finished, LostReports, TAG_REPORT};
+use super::format::{Finished, LostReports, TAG_REPORT, append};
 use super::stats::Trouble;
-use crate::recording::frames::{PREFIX, append, stamp, stamped};
+use crate::recording::frames::{PREFIX, of_numbered, stamp};
 
 /// Most bytes of reports, some hundred of them: without their requests, which the exporter has.
 const MOST: usize = 2 << 20;
@@ -56,7 +56,7 @@ impl Held {
     pub fn keep(&mut self, frames: &[u8]) -> u64 {
         let mut count = 0;
         for frame in each(frames) {
-            let (now, tag, body) = stamped(&frame[PREFIX..]);
+            let (now, tag, body) = of_numbered(frame);
             let Some(report) = Some(body).filter(|_| tag == TAG_REPORT).and_then(Finished::read) else {
                 continue;
             };
@@ -83,7 +83,7 @@ impl Held {
     /// The reports as frames of that time.
     pub fn append_to(&self, out: &mut Vec<u8>, at: Boot) {
         for frame in each(&self.frames) {
-            let (_, tag, body) = stamped(&frame[PREFIX..]);
+            let (_, tag, body) = of_numbered(frame);
             // As long as before.
             let _ = append(out, &stamp(at, tag), &[body]);
         }
@@ -162,7 +162,7 @@ mod tests {
         let mut found = Vec::new();
         while let Some((frame, rest)) = first(frames) {
             frames = rest;
-            let (now, tag, body) = stamped(&frame[PREFIX..]);
+            let (now, tag, body) = of_numbered(frame);
             match LostReports::read(tag, body) {
                 Some(lost) => found.push((now, lost.reports, 0)),
                 None => {
@@ -212,7 +212,7 @@ mod tests {
             let mut out = Vec::new();
             held.append_lost_to(&mut out, Boot(9));
             let (frame, _) = first(&out).unwrap();
-            let (_, tag, body) = stamped(&frame[PREFIX..]);
+            let (_, tag, body) = of_numbered(frame);
             let stated = LostReports::read(tag, body).unwrap();
             assert_eq!((stated.reports, stated.first, stated.last), (3, Wall(2), Wall(4)));
             assert_eq!(stated.why.as_deref(), Some("full"));

@@ -31,6 +31,8 @@ pub enum Why {
     Silence,
     /// Nothing was written until the machine booted: it was off, or no agent ran.
     Boot,
+    /// So many records, of those that were written.
+    Cut(u64),
     /// The end of the journal: nothing has been written since.
     End,
     /// Several holes.
@@ -42,6 +44,8 @@ pub enum Why {
 pub(super) struct Holes {
     found: Vec<Hole>,
     run: Option<Run>,
+    /// Frames that are missing before the next one.
+    cut: u64,
 }
 
 /// The run whose frames are read.
@@ -89,6 +93,11 @@ impl Holes {
         self.run = None;
     }
 
+    /// So many frames are missing before the next one.
+    pub fn cut(&mut self, count: u64) {
+        self.cut += count;
+    }
+
     pub fn frame(&mut self, now: Boot, tag: u8, body: &[u8]) {
         if let Some(LostReports {
             reports,
@@ -110,14 +119,20 @@ impl Holes {
             run.clock = offset;
             run.last = offset.wall(now);
         }
-        run.last = run.last.max(run.clock.wall(now));
+        let from = run.last;
+        run.last = from.max(run.clock.wall(now));
+        let (to, count) = (run.last, std::mem::take(&mut self.cut));
+        if count > 0 {
+            let why = Why::Cut(count);
+            self.add(Hole { from, to, why });
+        }
     }
 
     /// So far, the oldest first; also the end, if nothing was written for a while before `now`.
     pub fn until(&self, now: Wall) -> Vec<Hole> {
         let mut all = Holes {
             found: self.found.clone(),
-            run: None,
+            ..Holes::default()
         };
         if let Some(run) = &self.run {
             all.silence(run.last, now, Why::End);
@@ -163,6 +178,7 @@ mod tests {
                 ..observation()
             },
             first: true,
+            number: 0,
         }
     }
 
@@ -245,7 +261,7 @@ mod tests {
                 why: Some("full".to_owned()),
             };
             lost.append(&mut frame, at(0)).unwrap();
-            let (now, tag, body) = crate::recording::frames::stamped(&frame[crate::recording::frames::PREFIX..]);
+            let (now, tag, body) = crate::recording::frames::of_numbered(&frame);
             holes.frame(now, tag, body);
         }
         let all = holes.until(wall(0));

@@ -1,13 +1,14 @@
 //! The journal: what the agent keeps on disk, so that neither a kill nor a power cut loses a termination.
 //!
-//! A directory of segments. A segment is a file of a recording's frames ([`crate::recording`]): it begins with a header, has the evidence
-//! of terminations in progress as a recording has it, and more kinds of frames:
+//! A directory of segments. A segment is a file of a recording's frames ([`crate::recording`]), with numbers from its version 2 on: it begins
+//! with a header, which has the number of its first frame, for the numbers of a run go on from segment to segment; it has the evidence of
+//! terminations in progress as a recording has it, and more kinds of frames:
 //!
 //! ```text
 //! finished report = now, u64 | 2, u8 | wall time of the end, ns, u64 | trace id, 16 bytes | root span id, 8 bytes | spans, u32
 //!                   | length of the JSON, u32 | JSON object of docs/json.md | encoded OTLP request, the rest; empty: nothing to send
 //! answered        = now, u64 | 3, u8 | (trace id, 16 bytes | root span id, 8 bytes)*: the collector accepted or refused these
-//! header again    = now, u64 | 4, u8 | JSON of the header: the first frame after it
+//! header again    = now, u64 | 4, u8 | JSON of the header: the first frame after it, without a number
 //! lost reports    = now, u64 | 5, u8 | JSON: how many finished reports are not in the journal, and when the first and the last ended
 //! answered, part  = now, u64 | 6, u8 | signals, u8 | (trace id | root span id)*: as answered, for these signals of several (a bit each);
 //!                   an older reader sends all of them again
@@ -133,6 +134,7 @@ fn open_by(
         epitaph: env!("CARGO_PKG_VERSION").to_owned(),
         observation: observation.clone(),
         first: true,
+        number: 0,
     };
     let bounds = Bounds::of(options.max_bytes);
     let directory = OnceDirectory::default();

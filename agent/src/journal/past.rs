@@ -21,7 +21,7 @@ use super::format::{
 };
 use super::reader::{Place, Skipped};
 use super::store::on_disk;
-use crate::recording::frames::{Frames, Next, PREFIX, stamped};
+use crate::recording::frames::{Frames, Next, Numbers, PREFIX, stamped};
 use crate::recording::{Header, ReadError, Reader};
 
 /// Place, body and kind of a frame → the reports that it finishes.
@@ -256,13 +256,21 @@ impl Past {
         let mut is_segment = beginning.header.is_some();
         loop {
             match frames.next() {
-                Next::Frame { skipped, at, length, .. } => {
+                Next::Frame {
+                    skipped,
+                    missing,
+                    at,
+                    length,
+                } => {
                     self.skipped.damaged(skipped);
+                    self.skipped.missing(skipped, missing);
                     is_segment = true;
+                    let of_number = frames.bytes_of_number();
                     let place = Place {
                         segment: number,
-                        offset: frames.offset() - (PREFIX + length) as u64,
-                        length,
+                        offset: frames.offset() - (PREFIX + of_number + length) as u64,
+                        length: of_number + length,
+                        is_numbered: of_number > 0,
                     };
                     let (_, tag, body) = stamped(frames.payload(at, length));
                     if matches!(tag, TAG_REPORT | TAG_ANSWERED | TAG_ANSWERED_IN_PART | TAG_RESOURCE) {
@@ -308,6 +316,7 @@ impl Past {
         let mut run: Option<Observation> = None;
         let mut last = Boot(0);
         let mut expected = None;
+        let mut numbers = Numbers::None;
         // What is missing after the last frame: known to be before the next one.
         let mut missing: Option<fn(Boot) -> Vec<Input>> = None;
         for (number, _) in &self.segments {
@@ -331,8 +340,8 @@ impl Past {
                 missing = (!header.first).then_some(Input::none_recorded as _);
                 take(last, Input::Start(observation.clone()))?;
                 run = Some(observation);
-            } else if expected != Some(*number) {
-                // Segments before are removed or damaged.
+            } else if expected != Some(*number) || numbers.missing_before(header.number) != Some(0) {
+                // Segments before are removed or damaged, or the last one lacks its end.
                 missing = missing.or(Some(Input::part_missing));
             }
             for (now, input) in reader.by_ref() {
@@ -348,6 +357,7 @@ impl Past {
                 missing = missing.or(Some(Input::part_missing));
             }
             expected = Some(number + 1);
+            numbers = reader.numbers();
         }
         lose(&mut missing, last, last, &mut take)
     }
@@ -382,6 +392,9 @@ fn read_report<T>(directory: &Directory, place: Place, of: impl FnOnce(&Finished
     let mut bytes = vec![0; PREFIX + place.length];
     file.read_exact_at(&mut bytes, place.offset)?;
     let mut frames = Frames::new(bytes.as_slice());
+    if place.is_numbered {
+        frames.set_numbers(Numbers::Any);
+    }
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the report is damaged");
     match frames.next() {
         Next::Frame {

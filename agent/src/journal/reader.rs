@@ -12,7 +12,7 @@ use super::directory::Directory;
 use super::format::{FileKind, Finished, ReportId, SegmentHeader, TAG_REPORT, kind_of, newer_name, segment_name};
 use super::hole::{Hole, Holes};
 use crate::error::{HasRemedy, Remedy};
-use crate::recording::frames::{Frames, Next, stamped};
+use crate::recording::frames::{Frames, Next, Numbers, stamped};
 use crate::recording::{ReadError, TAG_INPUT, TAG_KERNEL};
 
 /// Who may read a journal.
@@ -44,6 +44,8 @@ pub struct Skipped {
     /// segment is not counted: it may be written right now.
     pub torn: u64,
     pub torn_bytes: u64,
+    /// Frames that no damaged place explains: they were cut out, or the disk refused them.
+    pub missing: u64,
     /// Damaged places, and their bytes.
     pub damaged: u64,
     pub damaged_bytes: u64,
@@ -71,6 +73,11 @@ impl Skipped {
         self.damaged_bytes += bytes;
     }
 
+    /// So many frames that are missing after so many damaged bytes.
+    pub(super) fn missing(&mut self, damaged: u64, missing: u64) {
+        self.missing += if damaged == 0 { missing } else { 0 };
+    }
+
     pub(super) fn unreadable(&mut self, error: &dyn std::fmt::Display) {
         self.unreadable += 1;
         self.error.get_or_insert_with(|| error.to_string());
@@ -83,8 +90,9 @@ pub(crate) struct Place {
     pub segment: u64,
     /// Of the frame's first byte.
     pub offset: u64,
-    /// Of the payload.
+    /// Of the payload, with the number.
     pub length: usize,
+    pub is_numbered: bool,
 }
 
 /// Reads the frames of a journal, the oldest first.
@@ -94,6 +102,10 @@ pub struct Reader {
     segments: VecDeque<u64>,
     has_segments: bool,
     open: Option<Segment>,
+    /// The segment before.
+    last: Option<Ended>,
+    /// The open segment was begun, and that is not returned yet.
+    owes_begin: bool,
     skipped: Skipped,
     holes: Holes,
     recent: Recent,
@@ -135,11 +147,26 @@ struct Segment {
     is_segment: bool,
 }
 
+/// A segment that was read to its end.
+#[derive(Debug)]
+struct Ended {
+    header: SegmentHeader,
+    numbers: Numbers,
+}
+
+impl Ended {
+    /// Frames of the same run that are missing before the next segment.
+    fn missing_before(&self, next: &SegmentHeader) -> u64 {
+        let is_same = next.is_of(&self.header.observation);
+        self.numbers.missing_before(next.number).filter(|_| is_same).unwrap_or(0)
+    }
+}
+
 /// What comes next in a journal.
 enum Step {
     /// A segment begins.
     Began,
-    /// The payload of a frame, in the buffer of the open segment. `damaged`: after a damaged place.
+    /// The payload of a frame, in the buffer of the open segment. `damaged`: after a damaged place, or after missing frames.
     Frame { damaged: bool, at: usize, length: usize },
     /// Something that cannot be read: a segment, or the end of one.
     Missing,
@@ -194,6 +221,8 @@ impl Reader {
             has_segments: !segments.is_empty(),
             segments,
             open: None,
+            last: None,
+            owes_begin: false,
             skipped,
             holes: Holes::default(),
             recent: Recent::default(),
@@ -279,29 +308,59 @@ impl Reader {
         let Some(segment) = &mut self.open else {
             let number = self.segments.pop_front()?;
             self.open = self.begin(number);
+            let last = self.last.take();
             match &self.open {
-                Some(segment) => self.holes.segment(segment.header.as_ref()),
+                Some(segment) => {
+                    self.holes.segment(segment.header.as_ref());
+                    let missing = segment
+                        .header
+                        .as_ref()
+                        .zip(last)
+                        .map_or(0, |(header, last)| last.missing_before(header));
+                    if missing > 0 {
+                        self.skipped.missing(0, missing);
+                        self.holes.cut(missing);
+                        self.owes_begin = true;
+                        return Some(Step::Missing);
+                    }
+                }
                 // Empty: begun just now, or by a disk that took no more.
                 None if self.segments.is_empty() => {}
                 None => self.holes.missing(),
             }
             return Some(if self.open.is_some() { Step::Began } else { Step::Missing });
         };
+        if std::mem::take(&mut self.owes_begin) {
+            return Some(Step::Began);
+        }
         match segment.frames.next() {
-            Next::Frame { skipped, at, length, .. } => {
+            Next::Frame {
+                skipped,
+                missing,
+                at,
+                length,
+            } => {
                 self.skipped.damaged(skipped);
+                self.skipped.missing(skipped, missing);
                 segment.is_segment = true;
                 let (now, tag, body) = stamped(segment.frames.payload(at, length));
+                if skipped == 0 {
+                    self.holes.cut(missing);
+                }
                 self.holes.frame(now, tag, body);
                 Some(Step::Frame {
-                    damaged: skipped > 0,
+                    damaged: skipped > 0 || missing > 0,
                     at,
                     length,
                 })
             }
             Next::End { tail, error } => {
                 let is_segment = segment.is_segment;
+                let (header, numbers) = (segment.header.take(), segment.frames.numbers());
                 self.open = None;
+                // An end that is torn explains what is missing.
+                let is_whole = tail == 0 && error.is_none();
+                self.last = header.filter(|_| is_whole).map(|header| Ended { header, numbers });
                 match &error {
                     Some(error) => self.skipped.unreadable(error),
                     None if !is_segment => self.skipped.unreadable(&ReadError::NotARecording),

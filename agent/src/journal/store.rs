@@ -6,7 +6,7 @@ use std::io;
 use super::beginning::append_beginning;
 use super::files::{Files, SegmentFile};
 use super::format::SegmentHeader;
-use crate::recording::frames::PREFIX;
+use crate::recording::frames::{frame_length, number};
 
 /// Bounds of a journal, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(crate) struct Store {
     sealed: VecDeque<(u64, u64)>,
     current: Option<Current>,
     next: u64,
+    /// Number of the next frame.
+    frame: u32,
     /// Removed segments so far.
     pub removed: u64,
 }
@@ -69,6 +71,7 @@ impl Store {
             sealed: existing.into(),
             current: None,
             next,
+            frame: 0,
             removed: 0,
         }
     }
@@ -94,8 +97,8 @@ impl Store {
         sealed + current
     }
 
-    /// Appends whole frames. After an error the current segment may end with a part of them, and is given up.
-    pub fn append(&mut self, batch: &[u8]) -> io::Result<Vec<Part>> {
+    /// Appends whole frames, and numbers them. After an error the current segment may end with a part of them, and is given up.
+    pub fn append(&mut self, batch: &mut [u8]) -> io::Result<Vec<Part>> {
         let mut parts = Vec::new();
         let mut from = 0;
         while from < batch.len() {
@@ -111,7 +114,10 @@ impl Store {
                 count = fitting(&batch[from..], room).max(frame_length(&batch[from..]));
             }
             let Some(current) = &mut self.current else { break };
-            if let Err(error) = current.file.append(&batch[from..from + count]) {
+            let part = &mut batch[from..from + count];
+            // Also what is not written has a number: it is missing in the journal.
+            number(part, &mut self.frame);
+            if let Err(error) = current.file.append(part) {
                 self.give_up();
                 return Err(error);
             }
@@ -176,6 +182,7 @@ impl Store {
         }
         let mut file = created?;
         let mut begin = Vec::new();
+        self.header.number = self.frame;
         append_beginning(&mut begin, &self.header).map_err(io::Error::other)?;
         let length = begin.len() as u64;
         let written = file.append(&begin);
@@ -235,12 +242,6 @@ fn fitting(batch: &[u8], room: usize) -> usize {
     count
 }
 
-/// Of the frame at the beginning, with its prefix.
-fn frame_length(batch: &[u8]) -> usize {
-    let length = batch.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
-    (PREFIX + length).min(batch.len())
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -274,6 +275,7 @@ mod tests {
                 epitaph: "0".to_owned(),
                 observation: observation(),
                 first: true,
+                number: 0,
             };
             let next = existing.len() as u64 + 1;
             Store::new(Box::new(self.clone()), Bounds::of(1 << 20), header, existing, next)

@@ -11,7 +11,7 @@ use epitaph_core::time::{Boot, Wall};
 use super::reader::Reader;
 use super::*;
 use crate::error::lines;
-use crate::recording::frames::{BEGINNING, Frames, PREFIX, append_header};
+use crate::recording::frames::{BEGINNING, Frames, NUMBER, PREFIX, STAMP, append, append_header, frame_length};
 use crate::waiting::until;
 
 /// A directory that is the journal's, below a temporary one.
@@ -439,16 +439,36 @@ fn a_flipped_bit_in_the_header_costs_nothing() {
     }
 }
 
-/// Before, a segment's header had no copy and did not say its version.
+/// Where each frame begins.
+fn starts(frames: &[u8]) -> Vec<usize> {
+    let mut starts = vec![0];
+    while let Some(at) = starts.last().copied().filter(|at| *at < frames.len()) {
+        starts.push(at + frame_length(&frames[at..]));
+    }
+    starts.pop();
+    starts
+}
+
+/// As the first version had them: without numbers.
+fn unnumbered(frames: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for at in starts(frames) {
+        let payload = &frames[at..at + frame_length(&frames[at..])][PREFIX + NUMBER..];
+        append(&mut out, &payload[..STAMP], &[&payload[STAMP..]]).unwrap();
+    }
+    out
+}
+
+/// Before, a segment's header had no copy and did not say its version, and its frames had no numbers.
 #[test]
 fn a_segment_of_the_first_builds_is_read_also_without_its_header() {
     let (_directory, path) = place();
     let (segment, first) = with_evidence(&path);
-    let frames = fs::read(&segment).unwrap()[first..].to_vec();
+    let frames = unnumbered(&fs::read(&segment).unwrap()[first..]);
     let expected = recovered(&path);
     let header = serde_json::json!({ "epitaph": "0.1.0", "observation": observation(), "first": true });
     let mut bytes = Vec::new();
-    append_header(&mut bytes, VERSION, &header).unwrap();
+    append_header(&mut bytes, 1, &header).unwrap();
     let first = bytes.len();
     bytes.extend_from_slice(&frames);
     fs::write(&segment, &bytes).unwrap();
@@ -468,6 +488,13 @@ fn a_segment_of_the_first_builds_is_read_also_without_its_header() {
     }
 }
 
+/// How many of them state a loss, and how many do not.
+fn lost_and_rest(evidence: &[(Boot, Input)]) -> (usize, usize) {
+    let is_lost = |input: &Input| matches!(input, Input::Lost { .. } | Input::Node(NodeEvent::Lost { .. }));
+    let lost = evidence.iter().filter(|(_, input)| is_lost(input)).count();
+    (lost, evidence.len() - lost)
+}
+
 /// A whole segment of the run is missing in between, or at the end: what was going on is in doubt.
 #[test]
 fn evidence_without_a_header_is_stated_as_lost() {
@@ -475,13 +502,9 @@ fn evidence_without_a_header_is_stated_as_lost() {
     let (segment, first) = with_evidence(&path);
     let frames = fs::read(&segment).unwrap()[first..].to_vec();
     let second = segment.with_file_name("0000000000000001.journal");
-    fs::write(&second, [&b"EPITAPH\n\x01\0\0\0 damaged "[..], &frames].concat()).unwrap();
+    fs::write(&second, [&b"EPITAPH\n\x02\0\0\0 damaged "[..], &frames].concat()).unwrap();
     let (_, evidence, skipped) = recovered(&path);
-    let lost = evidence
-        .iter()
-        .filter(|(_, input)| matches!(input, Input::Lost { .. } | Input::Node(NodeEvent::Lost { .. })))
-        .count();
-    assert_eq!((lost, evidence.len() - lost), (Input::part_missing(Boot(0)).len(), 6));
+    assert_eq!(lost_and_rest(&evidence), (Input::part_missing(Boot(0)).len(), 6));
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
 }
 
@@ -516,6 +539,64 @@ fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
         assert!(lost(&evidence), "also after a second start");
         assert_eq!(skipped.torn, 1);
     }
+}
+
+/// Whole frames: nothing but their numbers shows that they are gone.
+#[test]
+fn frames_that_were_cut_out_of_the_middle_are_noticed() {
+    let (_directory, path) = place();
+    let (segment, first) = with_evidence(&path);
+    let bytes = fs::read(&segment).unwrap();
+    // The third piece of evidence, and the report behind it.
+    let starts = starts(&bytes[first..]);
+    let cut = [&bytes[..first + starts[4]], &bytes[first + starts[6]..]].concat();
+    fs::write(&segment, cut).unwrap();
+    let two_missing = reader::Skipped {
+        missing: 2,
+        ..reader::Skipped::default()
+    };
+    assert_eq!(read(&path), (vec![0, 1, 3, 4], two_missing.clone()));
+    let mut reader = Reader::open(&path).unwrap();
+    while reader.next_report().is_some() {}
+    let holes = reader.holes(Wall(0));
+    assert!(matches!(holes[..], [Hole { why: Why::Cut(2), .. }]), "{holes:?}");
+
+    let (finished, evidence, skipped) = recovered(&path);
+    assert_eq!((finished, skipped), (vec![0, 1, 3, 4], two_missing));
+    assert_eq!(
+        lost_and_rest(&evidence),
+        (Input::part_missing(Boot(0)).len(), 5),
+        "{evidence:?}"
+    );
+}
+
+/// At the end of a segment no number follows in the file: the next segment has it.
+#[test]
+fn frames_that_were_cut_off_an_older_segment_are_noticed() {
+    let (_directory, path) = place();
+    let small = Options {
+        max_bytes: 64 << 10,
+        ..options(&path)
+    };
+    let opened = open(&small, &observation(), &|| false).unwrap();
+    let mut n = 0;
+    while segments(&path).len() < 3 {
+        opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
+        if n.is_multiple_of(16) {
+            assert!(written(&opened.journal, n));
+        }
+        n += 1;
+    }
+    close(opened.thread);
+    let lost = |evidence: &[(Boot, Input)]| evidence.iter().any(|(_, input)| matches!(input, Input::Lost { .. }));
+    assert!(!lost(&recovered(&path).1) && read(&path).1.is_nothing());
+    let first = segments(&path).remove(0);
+    let bytes = fs::read(&first).unwrap();
+    let begin = BEGINNING + frame_length(&bytes[BEGINNING..]);
+    let last = *starts(&bytes[begin..]).last().unwrap();
+    fs::write(&first, &bytes[..begin + last]).unwrap();
+    assert!(lost(&recovered(&path).1));
+    assert_eq!(read(&path).1.missing, 1);
 }
 
 /// A static pod keeps its UID: two terminations within a boot have one id.
@@ -560,7 +641,7 @@ fn what_is_kept_aside_counts_and_goes_with_the_oldest() {
     let (_directory, path) = place();
     let (segment, first) = with_evidence(&path);
     let bytes = fs::read(&segment).unwrap();
-    let mut newer = of_version(&bytes, 2);
+    let mut newer = of_version(&bytes, VERSION + 1);
     newer.extend_from_slice(&bytes[first..]);
     newer.resize(30 << 10, 0);
     fs::remove_file(&segment).unwrap();

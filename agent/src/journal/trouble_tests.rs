@@ -93,6 +93,7 @@ fn on(disk: &Faulty) -> (Journal, JournalThread) {
         epitaph: "0".to_owned(),
         observation: observation(),
         first: true,
+        number: 0,
     };
     let store = Store::new(Box::new(disk.clone()), Bounds::of(16 << 20), header, Vec::new(), 1);
     Journal::start(store, None).unwrap()
@@ -120,7 +121,7 @@ fn a_disk_in_trouble_makes_the_journal_memory_only_until_it_works_again() {
         let files = disk.state().files.clone();
         let last = files.values().next_back().unwrap();
         let mut frames = crate::recording::frames::Frames::new(last.as_slice());
-        let _: SegmentHeader = crate::recording::read_header(&mut frames).unwrap();
+        beginning::read_beginning(&mut frames).unwrap().header.unwrap();
         let (mut lost, mut told) = (0, Vec::new());
         while let crate::recording::frames::Next::Frame { at, length, .. } = frames.next() {
             let (_, tag, body) = crate::recording::frames::stamped(frames.payload(at, length));
@@ -373,9 +374,9 @@ fn stated(disk: &Faulty) -> (Vec<Boot>, usize, Vec<ReportId>) {
     for bytes in disk.state().files.values() {
         let mut frames = Frames::new(bytes.as_slice());
         // Created just now, by the journal's thread.
-        let Ok::<SegmentHeader, _>(_) = crate::recording::read_header(&mut frames) else {
+        if beginning::read_beginning(&mut frames).is_err() {
             continue;
-        };
+        }
         while let Next::Frame { at, length, .. } = frames.next() {
             let (_, tag, body) = stamped(frames.payload(at, length));
             let input = || serde_json::from_slice(body).unwrap();

@@ -14,13 +14,13 @@ use epitaph_core::input::Input;
 use epitaph_core::time::Boot;
 
 use super::buffer::{Shared, Waiting};
-use super::format::{ReportId, append_answered};
+use super::format::{ReportId, append, append_answered};
 use super::held::{Held, Lost};
 use super::reader::Place;
 use super::stats::{JournalDropReason, Trouble, Troubled};
 use super::store::{Part, Store};
 use crate::clock;
-use crate::recording::frames::{PREFIX, append, stamp};
+use crate::recording::frames::{PREFIX, stamp};
 use crate::recording::{TAG_INPUT, input_json};
 
 /// Time from the first write to the sync, at most: while a termination is in progress, and else.
@@ -94,7 +94,7 @@ impl Worker {
             frames.clear();
             let taken = self.take(&mut frames);
             let (closing, flush) = (taken.closing, taken.flush);
-            self.write(&frames, taken);
+            self.write(&mut frames, taken);
             let now = clock::now();
             if closing || flush || self.sync_by.is_some_and(|by| by <= now) {
                 self.sync(now);
@@ -152,7 +152,7 @@ impl Worker {
         }
     }
 
-    fn write(&mut self, frames: &[u8], taken: Taken) {
+    fn write(&mut self, frames: &mut [u8], taken: Taken) {
         let (count, mut hole, mut untold) = (taken.count, taken.hole, taken.untold);
         let from = self.written;
         self.written += frames.len() as u64;
@@ -182,14 +182,14 @@ impl Worker {
         }
         let reports = self.held.keep(frames);
         // What was lost while the disk was in trouble was before the frames, what the buffer could not take was after them.
-        let (before, after) = if was_down {
+        let (mut before, mut after) = if was_down {
             (missing, Vec::new())
         } else {
             (Vec::new(), missing)
         };
-        let written = (self.store.append(&before))
+        let written = (self.store.append(&mut before))
             .and_then(|_| self.store.append(frames))
-            .and_then(|parts| self.store.append(&after).map(|_| parts));
+            .and_then(|parts| self.store.append(&mut after).map(|_| parts));
         match written {
             Ok(parts) => {
                 let stats = &self.shared.stats;
@@ -242,6 +242,7 @@ impl Worker {
                 segment: *segment,
                 offset: offset + (report.at - from),
                 length: report.length - PREFIX,
+                is_numbered: true,
             })
         };
         self.shared.deliver(|first| first.is_within(synced), place);

@@ -22,7 +22,7 @@ pub(crate) const PREFIX: usize = 8;
 pub(crate) const STAMP: usize = 9;
 
 /// The frame's number, before the stamp.
-const NUMBER: usize = 4;
+pub(crate) const NUMBER: usize = 4;
 
 /// Appends the frame of a payload: the stamp, if there is one, and the parts of the body.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<
     append_after(out, &[], stamp, body)
 }
 
-/// The same of a recording, whose frames are numbered.
+/// The same of a numbered frame.
 pub(crate) fn append_numbered(out: &mut Vec<u8>, number: u32, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
     append_after(out, &number.to_le_bytes(), stamp, body)
 }
@@ -49,9 +49,37 @@ fn append_after(out: &mut Vec<u8>, number: &[u8], stamp: &[u8], body: &[&[u8]]) 
     out.extend_from_slice(number);
     out.extend_from_slice(stamp);
     body.iter().for_each(|part| out.extend_from_slice(part));
-    let crc = checksum(length, &out[begin + PREFIX..]);
-    out[begin + 4..begin + PREFIX].copy_from_slice(&crc.to_le_bytes());
+    seal(&mut out[begin..]);
     Ok(())
+}
+
+/// Writes the checksum of a frame.
+fn seal(frame: &mut [u8]) {
+    let length = [frame[0], frame[1], frame[2], frame[3]];
+    let crc = checksum(length, &frame[PREFIX..]);
+    frame[4..PREFIX].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Numbers whole frames, which have any number, from `next` on.
+pub(crate) fn number(mut frames: &mut [u8], next: &mut u32) {
+    while !frames.is_empty() {
+        let (frame, rest) = frames.split_at_mut(frame_length(frames));
+        frame[PREFIX..PREFIX + NUMBER].copy_from_slice(&next.to_le_bytes());
+        seal(frame);
+        *next = next.wrapping_add(1);
+        frames = rest;
+    }
+}
+
+/// Of the frame at the beginning, with its prefix; never more than there is.
+pub(crate) fn frame_length(frames: &[u8]) -> usize {
+    let length = frames.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    (PREFIX + length).min(frames.len())
+}
+
+/// The stamp's time and tag, and the body of a whole frame that is numbered.
+pub(crate) fn of_numbered(frame: &[u8]) -> (Boot, u8, &[u8]) {
+    stamped(&frame[PREFIX + NUMBER..])
 }
 
 /// Appends the beginning of a file: magic, version, and the frame of the header.
@@ -88,7 +116,7 @@ fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Reads the beginning of a file.
+/// Reads the beginning of a recording, or of another one where the last has ended.
 pub(crate) fn read_header<R: Read, H: serde::de::DeserializeOwned>(frames: &mut Frames<R>) -> Result<H, ReadError> {
     let Some((true, version)) = frames.beginning().map_err(ReadError::Read)? else {
         return Err(ReadError::NotARecording);
@@ -100,17 +128,39 @@ pub(crate) fn read_header<R: Read, H: serde::de::DeserializeOwned>(frames: &mut 
         return Err(ReadError::DamagedHeader);
     }
     frames.at += BEGINNING;
-    let length = frames.whole().ok_or(ReadError::DamagedHeader)?;
+    let length = frames.whole(0).ok_or(ReadError::DamagedHeader)?;
     let json = &frames.ahead()[PREFIX..PREFIX + length];
     let header = serde_json::from_slice(json).map_err(|_| ReadError::DamagedHeader)?;
     frames.at += PREFIX + length;
-    frames.expected = (version >= NUMBERED).then_some(0);
+    if version >= NUMBERED {
+        frames.numbers = Numbers::From(0);
+    }
+    frames.is_recording = true;
     Ok(header)
 }
 
 /// Most bytes that are checksummed in search of the next frame. Damage costs far less. Every byte of a file that is made for it can
 /// look like the begin of a long frame, and a megabyte of such a file would cost hours.
 const MAX_SEARCHED: usize = 256 << 20;
+
+/// The numbers of the frames in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    None,
+    /// The next one has this.
+    From(u32),
+    /// Which one is next is not known.
+    Any,
+}
+
+impl Numbers {
+    /// How many frames are missing if the next one has this number; None: it was read before.
+    pub(crate) fn missing_before(self, number: u32) -> Option<u64> {
+        let Numbers::From(expected) = self else { return Some(0) };
+        let ahead = number.wrapping_sub(expected);
+        (ahead <= u32::MAX / 2).then_some(ahead.into())
+    }
+}
 
 /// Finds complete frames in a stream of bytes.
 #[derive(Debug)]
@@ -125,8 +175,11 @@ pub(crate) struct Frames<R> {
     before: u64,
     ended: bool,
     error: Option<std::io::Error>,
-    /// Number of the next frame; None: the frames of this file have none.
-    expected: Option<u32>,
+    numbers: Numbers,
+    /// Frames whose number was read before, and were left out.
+    repeated: u64,
+    /// Ends where another file of frames begins.
+    is_recording: bool,
 }
 
 pub(crate) enum Next {
@@ -153,7 +206,9 @@ impl<R: Read> Frames<R> {
             before: 0,
             ended: false,
             error: None,
-            expected: None,
+            numbers: Numbers::None,
+            repeated: 0,
+            is_recording: false,
         }
     }
 
@@ -162,10 +217,14 @@ impl<R: Read> Frames<R> {
         let mut skipped = 0;
         loop {
             let of_number = self.bytes_of_number();
-            if let Some(length) = self.whole().filter(|length| *length >= STAMP + of_number) {
+            if let Some(length) = self.whole(0).filter(|length| *length >= STAMP + of_number) {
                 let missing = self.missing_here();
                 let at = self.at + PREFIX;
                 self.at = at + length;
+                let Some(missing) = missing else {
+                    self.repeated += 1;
+                    continue;
+                };
                 return Next::Frame {
                     skipped,
                     missing,
@@ -173,7 +232,7 @@ impl<R: Read> Frames<R> {
                     length: length - of_number,
                 };
             }
-            if !self.fill(1) {
+            if !self.fill(1) || self.is_recording && self.another_begins() {
                 return Next::End {
                     tail: skipped,
                     error: self.error.take().map(|error| error.to_string()),
@@ -190,20 +249,41 @@ impl<R: Read> Frames<R> {
         }
     }
 
-    /// Of a frame's number; the frames of the first version have none.
-    fn bytes_of_number(&self) -> usize {
-        self.expected.map_or(0, |_| NUMBER)
+    /// Of a frame's number, bytes.
+    pub(crate) fn bytes_of_number(&self) -> usize {
+        if self.numbers == Numbers::None { 0 } else { NUMBER }
     }
 
-    /// How many frames are missing before the complete one that begins here.
-    fn missing_here(&mut self) -> u64 {
-        let Some(expected) = self.expected else { return 0 };
-        let number = self.number(PREFIX);
-        self.expected = Some(number.wrapping_add(1));
-        let ahead = number.wrapping_sub(expected);
-        // A lower number: parts of the file are in another order, or there twice.
-        let missing = if ahead > u32::MAX / 2 { 1 } else { ahead };
-        missing.into()
+    /// How many frames are missing before the complete one that begins here; None: its number was read before. Parts of the file are there
+    /// twice, or in another order: then what was missing stays so.
+    fn missing_here(&mut self) -> Option<u64> {
+        let number = match self.numbers {
+            Numbers::None => return Some(0),
+            Numbers::From(_) | Numbers::Any => self.number(PREFIX),
+        };
+        let ahead = self.numbers.missing_before(number)?;
+        self.numbers = Numbers::From(number.wrapping_add(1));
+        Some(ahead)
+    }
+
+    /// Of a file without a header of a recording: its frames have these numbers.
+    pub(crate) fn set_numbers(&mut self, numbers: Numbers) {
+        self.numbers = numbers;
+    }
+
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Whether a file's beginning stands here, with a whole header.
+    pub(crate) fn another_begins(&mut self) -> bool {
+        let begins = self.fill(BEGINNING) && self.ahead()[..MAGIC.len()] == MAGIC && self.number(MAGIC.len()) != 0;
+        begins && self.whole(BEGINNING).is_some()
+    }
+
+    /// Frames that were left out so far, because their number was read before.
+    pub(crate) fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// Magic and version, as they stand at the beginning; nothing is used up. None: the file is shorter.
@@ -221,9 +301,7 @@ impl<R: Read> Frames<R> {
         if !self.fill(ahead) || self.searched > MAX_SEARCHED {
             return None;
         }
-        self.at = ahead;
-        let length = self.whole();
-        self.at = 0;
+        let length = self.whole(ahead);
         let payload = ahead + PREFIX;
         Some(&self.buffer[payload..payload + length?])
     }
@@ -259,19 +337,19 @@ impl<R: Read> Frames<R> {
         self.before + self.at as u64
     }
 
-    /// The payload's length of a complete frame that begins here.
-    fn whole(&mut self) -> Option<usize> {
-        if !self.fill(PREFIX) {
+    /// The payload's length of a complete frame that begins so many bytes ahead.
+    fn whole(&mut self, ahead: usize) -> Option<usize> {
+        if !self.fill(ahead + PREFIX) {
             return None;
         }
-        let length = self.number(0) as usize;
-        if length > MAX_PAYLOAD + self.bytes_of_number() || !self.fill(PREFIX + length) {
+        let length = self.number(ahead) as usize;
+        if length > MAX_PAYLOAD + self.bytes_of_number() || !self.fill(ahead + PREFIX + length) {
             return None;
         }
         self.searched += length;
-        let (ahead, crc) = (self.ahead(), self.number(4));
-        let prefix = [ahead[0], ahead[1], ahead[2], ahead[3]];
-        if checksum(prefix, &ahead[PREFIX..PREFIX + length]) != crc {
+        let (frame, crc) = (&self.ahead()[ahead..], self.number(ahead + 4));
+        let prefix = [frame[0], frame[1], frame[2], frame[3]];
+        if checksum(prefix, &frame[PREFIX..PREFIX + length]) != crc {
             return None;
         }
         // Of a whole frame, nothing is searched.

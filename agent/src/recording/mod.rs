@@ -7,8 +7,10 @@
 //!                                                                      | 1, any other input, JSON
 //! number = from 0 on, u32; not in format version 1
 //! ```
-//! Little endian. By the numbers a reader notices frames that were cut out of the middle. Kernel records are kept as the probes wrote them, with their own version, and are decoded at replay: a better
-//! decoder also improves old recordings. A reader ignores unknown JSON fields and counts unknown inputs.
+//! Little endian. By the numbers a reader notices frames that were cut out of the middle, and leaves out those that are there twice. Kernel
+//! records are kept as the probes wrote them, with their own version, and are decoded at replay: a better decoder also improves old
+//! recordings. A reader ignores unknown JSON fields and counts unknown inputs. It stops where another recording begins: that one may be of
+//! another machine.
 
 pub(crate) mod frames;
 mod reader;
@@ -19,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HasRemedy, Remedy};
 
-pub(crate) use frames::read_header;
-pub use reader::{Reader, Report};
+use frames::read_header;
+pub use reader::{Another, Missing, Reader, Report};
 pub(crate) use writer::input_json;
 pub use writer::{Writer, create};
 

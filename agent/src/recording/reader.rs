@@ -6,7 +6,7 @@ use epitaph_core::input::Input;
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
-use super::frames::{Frames, Next, stamped};
+use super::frames::{Frames, Next, Numbers, stamped};
 use super::{Header, ReadError, TAG_INPUT, TAG_KERNEL, read_header};
 
 /// What was read and what was lost; complete once the iterator has ended.
@@ -17,10 +17,15 @@ pub struct Report {
     /// Damaged places before the end, and their bytes: for each, the core got an [`Input::Lost`] of every kind.
     pub damaged: u64,
     pub damaged_bytes: u64,
-    /// Complete inputs that the file does not have, by the numbers of those around them; the time of the first such place. For each place, the
-    /// core got the same.
-    pub missing: u64,
-    pub missing_between: Option<(Boot, Boot)>,
+    /// The first places at which complete inputs are missing, by the numbers of those around them. For each place, also of those that are not
+    /// here, the core got the same.
+    pub missing: Vec<Missing>,
+    /// How many more places there are, and the inputs that are missing there.
+    pub more_missing: (u64, u64),
+    /// Complete inputs that are there again, or after later ones: not returned.
+    pub repeated: u64,
+    /// Where another recording begins: it is not read.
+    pub another: Option<Another>,
     /// Bytes at the end without a complete input: the recorder was stopped during a write, or the end is damaged.
     pub tail_bytes: u64,
     /// Complete inputs of a kind that this version does not know.
@@ -32,6 +37,26 @@ pub struct Report {
     pub error: Option<String>,
 }
 
+/// So many inputs that the file does not have, between two that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    pub count: u64,
+    pub from: Boot,
+    pub to: Boot,
+}
+
+/// A recording behind the first one of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Another {
+    /// Bytes before it.
+    pub at: u64,
+    /// None: this version cannot read its header.
+    pub header: Option<Header>,
+}
+
+/// Most places that are kept one by one.
+const PLACES: usize = 8;
+
 /// Reads a recording from its beginning, once, in constant memory.
 pub struct Reader<R, D> {
     frames: Frames<R>,
@@ -41,6 +66,17 @@ pub struct Reader<R, D> {
     /// Time of the last complete input.
     last: Boot,
     report: Report,
+}
+
+impl Report {
+    fn misses(&mut self, missing: Missing) {
+        if self.missing.len() < PLACES {
+            self.missing.push(missing);
+        } else {
+            self.more_missing.0 += 1;
+            self.more_missing.1 += missing.count;
+        }
+    }
 }
 
 impl<R, D> Reader<R, D> {
@@ -78,11 +114,25 @@ where
         }
     }
 
+    /// Of the frames to come.
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.frames.numbers()
+    }
+
     /// Takes the next complete frame, and the damage before it. False at the end.
     fn read(&mut self) -> bool {
+        if self.report.another.is_some() {
+            return false;
+        }
         match self.frames.next() {
             Next::End { tail, error } => {
                 self.report.tail_bytes += tail;
+                self.report.repeated = self.frames.repeated();
+                if self.frames.another_begins() {
+                    let at = self.frames.offset();
+                    let header = read_header(&mut self.frames).ok();
+                    self.report.another = Some(Another { at, header });
+                }
                 self.report.error = self.report.error.take().or(error);
                 false
             }
@@ -96,8 +146,11 @@ where
                 self.report.damaged += u64::from(skipped > 0);
                 self.report.damaged_bytes += skipped;
                 if missing > 0 {
-                    self.report.missing += missing;
-                    self.report.missing_between.get_or_insert((self.last, now));
+                    self.report.misses(Missing {
+                        count: missing,
+                        from: self.last,
+                        to: now,
+                    });
                 }
                 if skipped > 0 || missing > 0 {
                     let since = self.last;

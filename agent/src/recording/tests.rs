@@ -119,6 +119,11 @@ fn read(file: &[u8]) -> (Vec<(Boot, Input)>, Report) {
     (inputs, reader.report().clone())
 }
 
+fn missing(count: u64, from: u64, to: u64) -> Missing {
+    let (from, to) = (Boot(from), Boot(to));
+    Missing { count, from, to }
+}
+
 fn error(file: &[u8]) -> String {
     Reader::new(file, decode).err().map(|error| lines(&error)).unwrap_or_default()
 }
@@ -182,8 +187,7 @@ fn damage_in_the_middle_is_lost_evidence() {
             inputs: 19,
             damaged: 1,
             damaged_bytes: bytes,
-            missing: 1,
-            missing_between: Some((Boot(2_002), Boot(2_004))),
+            missing: vec![missing(1, 2_002, 2_004)],
             ..Report::default()
         }
     );
@@ -199,13 +203,111 @@ fn frames_that_were_cut_out_of_the_middle_are_lost_evidence() {
     let lost: Vec<_> = lost.into_iter().map(|lost| (Boot(2_005), lost)).collect();
     assert_eq!(found, [&inputs()[..3], &lost[..], &inputs()[5..]].concat());
     assert_eq!(
-        (report.missing, report.missing_between, report.damaged, report.tail_bytes),
-        (2, Some((Boot(2_002), Boot(2_005))), 0, 0)
+        report,
+        Report {
+            inputs: found.len() as u64,
+            missing: vec![missing(2, 2_002, 2_005)],
+            ..Report::default()
+        }
     );
-    // A part that is there twice: what it stands in place of is not known.
+}
+
+#[test]
+fn each_place_at_which_frames_are_missing_has_its_time_and_number() {
+    let (file, starts) = record(&inputs());
+    let cut = [&file[..starts[1]], &file[starts[2]..starts[4]], &file[starts[7]..]].concat();
+    let (found, report) = read(&cut);
+    let lost = |from, to| Input::part_missing(Boot(from)).into_iter().map(move |lost| (Boot(to), lost));
+    let expected: Vec<_> = (inputs()[..1].iter().cloned())
+        .chain(lost(2_000, 2_002))
+        .chain(inputs()[2..4].iter().cloned())
+        .chain(lost(2_003, 2_007))
+        .chain(inputs()[7..].iter().cloned())
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!(report.missing, [missing(1, 2_000, 2_002), missing(3, 2_003, 2_007)]);
+
+    // Every second one of many: the later places are counted.
+    let ticks: Vec<_> = (0..40).map(|second| (Boot(2_000 + second), Input::Tick)).collect();
+    let (file, starts) = record(&ticks);
+    let odd = starts.chunks(2).map(|pair| &file[pair[0]..pair[1]]);
+    let thinned = [&file[..starts[0]]].into_iter().chain(odd).collect::<Vec<_>>().concat();
+    let report = read(&thinned).1;
+    assert_eq!((report.missing.len(), report.more_missing), (8, (11, 11)));
+}
+
+/// A part that is there twice was read; one that stands after later ones is missing where it belongs.
+#[test]
+fn a_frame_that_is_there_twice_is_returned_once() {
+    let (file, starts) = record(&inputs());
     let twice = [&file[..starts[5]], &file[starts[3]..]].concat();
-    let report = read(&twice).1;
-    assert_eq!((report.missing, report.damaged), (1, 0));
+    let (found, report) = read(&twice);
+    assert_eq!(found, inputs());
+    assert_eq!((report.repeated, report.missing.len(), report.damaged), (2, 0, 0));
+
+    let swapped = [&file[..starts[3]], &file[starts[5]..], &file[starts[3]..starts[5]]].concat();
+    let (found, report) = read(&swapped);
+    let lost = Input::part_missing(Boot(2_002)).into_iter().map(|lost| (Boot(2_005), lost));
+    let expected: Vec<_> = (inputs()[..3].iter().cloned())
+        .chain(lost)
+        .chain(inputs()[5..].iter().cloned())
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!((report.repeated, report.missing), (2, vec![missing(2, 2_002, 2_005)]));
+}
+
+/// As `cat first second`.
+#[test]
+fn another_recording_in_the_file_is_not_read_into_the_first() {
+    let (file, _) = record(&inputs());
+    let mut first_version = Vec::new();
+    let header = Header {
+        epitaph: "0".to_owned(),
+        observation: observation(),
+    };
+    frames::append_header(&mut first_version, 1, &header).unwrap();
+    let tick = input_json(&Input::Tick).unwrap();
+    frames::append(&mut first_version, &frames::stamp(Boot(3_000), TAG_INPUT), &[&tick]).unwrap();
+    for (first, second, tail) in [
+        (&file[..], &file[..], 0),
+        (&file[..file.len() - 3], &file, 0),
+        (&file, &first_version, 0),
+        (&first_version, &file, 0),
+        (&file, &[b"torn".as_slice(), &file].concat(), 4),
+    ] {
+        let both = [first, second].concat();
+        let mut reader = Reader::new(&both[..], decode).unwrap();
+        let found: Vec<_> = reader.by_ref().collect();
+        let (alone, report) = read(first);
+        assert_eq!(found, alone);
+        assert_eq!(reader.next(), None, "nothing after the end");
+        let another = Another {
+            at: first.len() as u64 + tail,
+            header: Some(Header {
+                epitaph: if second == first_version {
+                    "0"
+                } else {
+                    env!("CARGO_PKG_VERSION")
+                }
+                .to_owned(),
+                observation: observation(),
+            }),
+        };
+        assert_eq!(
+            *reader.report(),
+            Report {
+                tail_bytes: report.tail_bytes + tail,
+                another: Some(another),
+                ..report
+            }
+        );
+    }
+    // A later format.
+    let mut newer = file.clone();
+    newer[8] = 7;
+    let both = [&file[..], &newer].concat();
+    let another = read(&both).1.another.unwrap();
+    assert_eq!((another.at, another.header), (file.len() as u64, None));
 }
 
 /// Recordings of earlier versions have no numbers.

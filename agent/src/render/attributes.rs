@@ -249,7 +249,7 @@ table! {
 
     SHUTDOWN_ORDINAL "epitaph.shutdown.ordinal" Span Int "" "On `node.shutdown`: its number within the boot, from 1; a spoofed or cancelled shutdown has a number, too."
     SHUTDOWN_KIND "epitaph.shutdown.kind" Span String "" "`power-off`, `reboot`, `halt`, `kexec` or `soft-reboot`; absent if not known."
-    SHUTDOWN_ANNOUNCEMENT "epitaph.shutdown.announcement" Span String "" "The first sign in the order of importance: `PrepareForShutdown`, `JobNew`, `SystemState=stopping`, `signal to PID 1`, `systemd-shutdown`, `spoofed PrepareForShutdown`, `none`."
+    SHUTDOWN_ANNOUNCEMENT "epitaph.shutdown.announcement" Span String "" "The first sign in the order of importance: `PrepareForShutdown`, `JobNew`, `SystemState=stopping`, `signal to PID 1`, `systemd-shutdown`, `stop signals of PID 1`, `spoofed PrepareForShutdown`, `none`."
     SHUTDOWN_ENDING "epitaph.shutdown.ending" Span String "" "Why no more evidence came: `down` (another boot began), `continued` (the machine stayed up), `agent-ended` (all pods had ended, and so had the agent), `observation-ended`."
     SHUTDOWN_SCHEDULED_FOR "epitaph.shutdown.scheduled_for" Span String "" "The time for which logind had scheduled it, RFC 3339."
     SHUTDOWN_SPOOFS "epitaph.shutdown.spoofs" Span Int "{signal}" "PrepareForShutdown signals of a sender other than logind."

@@ -107,6 +107,7 @@ fn log(past: &Past) {
     );
     if !skipped.is_nothing() {
         tracing::warn!(
+            missing = skipped.missing,
             torn = skipped.torn,
             torn_bytes = skipped.torn_bytes,
             damaged = skipped.damaged,

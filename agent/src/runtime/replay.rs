@@ -7,11 +7,12 @@ use epitaph_core::correlate::Correlator;
 use epitaph_core::decode::{DecodeError, decode};
 use epitaph_core::event::Event;
 use epitaph_core::input::{Input, Observation};
+use epitaph_core::text::escape;
 use epitaph_core::time::{Boot, Wall, WallOffset};
 use epitaph_story::story;
 
 use crate::cli::SysExit;
-use crate::recording::{ReadError, Reader, Report};
+use crate::recording::{Header, Missing, ReadError, Reader, Report};
 
 use super::input::{self, Expected, Given};
 use super::pipeline::Pipeline;
@@ -51,7 +52,7 @@ pub fn replay(path: &Path, core: Correlator, sinks: Sinks) -> Result<(), Runtime
     match recorded.not_whole(&name) {
         Some(error) => Err(error),
         None => {
-            if let Some(note) = recorded.unended(&name) {
+            for note in recorded.notes(&name) {
                 tracing::info!("{note}");
             }
             Ok(())
@@ -67,8 +68,8 @@ pub(super) struct Recorded<R> {
     cut: bool,
     /// Of the inputs that are read.
     clock: WallOffset,
-    /// The first place at which inputs are missing.
-    missing_between: Option<(Wall, Wall)>,
+    /// The times of the places at which inputs are missing, as the reader has them.
+    missing_between: Vec<(Wall, Wall)>,
 }
 
 type Decode = fn(&[u8]) -> Result<(Boot, Event), DecodeError>;
@@ -85,7 +86,7 @@ impl<R: Read> Recorded<R> {
         })?;
         Ok(Recorded {
             clock: reader.header().observation.wall_offset,
-            missing_between: None,
+            missing_between: Vec::new(),
             reader,
             last: Boot::default(),
             ended: false,
@@ -105,13 +106,13 @@ impl<R: Read> Recorded<R> {
     /// What is missing, each kind with its number.
     pub fn missing(&self) -> Vec<String> {
         let report = self.report();
-        let between = self.missing_between.map(|(from, to)| {
-            let (from, to) = (story::moment(from), story::moment(to));
-            format!(
-                "{} between {from} and {to} UTC",
-                story::many(report.missing, "missing record")
-            )
+        let records = |count: u64| story::many(count, "missing record");
+        let places = report.missing.iter().zip(&self.missing_between).map(|(missing, (from, to))| {
+            let (from, to) = (story::moment(*from), story::moment(*to));
+            format!("{} between {from} and {to} UTC", records(missing.count))
         });
+        let (more, count) = report.more_missing;
+        let more = (more > 0).then(|| format!("{} at {}", records(count), story::many(more, "later place")));
         let others = counted([
             (report.damaged, "damaged place", "damaged places"),
             (report.unknown_inputs, "unknown input", "unknown inputs"),
@@ -127,27 +128,56 @@ impl<R: Read> Recorded<R> {
                 "parts that cannot be read",
             ),
         ]);
-        between.into_iter().chain(others).collect()
+        places.chain(more).chain(others).collect()
     }
 
     /// None if everything could be read.
     pub fn not_whole(&self, name: &str) -> Option<RuntimeError> {
         let missing = self.missing();
         let report = self.report();
-        let remedy = match report.unknown_inputs + report.undecodable {
-            0 => "copy or export the file again; the evidence that a recorder did not finish to write is lost",
-            _ => "replay it with the epitaph that recorded it, or a newer one",
+        let not_whole = (!missing.is_empty()).then(|| {
+            format!(
+                "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are minimum numbers",
+                missing.join(", ")
+            )
+        });
+        let another = report.another.as_ref().map(|another| {
+            format!(
+                "{name} has another recording{} behind the first one, from byte {} on: it was not read",
+                of(another.header.as_ref()),
+                another.at
+            )
+        });
+        let remedy = match &report.another {
+            // `tail` counts from 1.
+            Some(another) => format!(
+                "give one recording at a time: `tail -c +{} FILE` prints the second one of FILE",
+                another.at + 1
+            ),
+            None if report.unknown_inputs + report.undecodable == 0 => {
+                "copy or export the file again; the evidence that a recorder did not finish to write is lost".to_owned()
+            }
+            None => "replay it with the epitaph that recorded it, or a newer one".to_owned(),
         };
-        let problem = format!(
-            "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are minimum numbers",
-            missing.join(", ")
-        );
-        (!missing.is_empty()).then(|| RuntimeError::new(SysExit::Data, problem).with_remedy(remedy))
+        let problems: Vec<String> = another.into_iter().chain(not_whole).collect();
+        (!problems.is_empty()).then(|| RuntimeError::new(SysExit::Data, problems.join("; ")).with_remedy(remedy))
+    }
+
+    /// What is worth a word in a recording that is whole.
+    pub fn notes(&self, name: &str) -> Vec<String> {
+        let repeated = self.report().repeated;
+        let repeated = (repeated > 0).then(|| {
+            format!(
+                "{name} has {} twice or in another order: each was used once",
+                story::many(repeated, "record")
+            )
+        });
+        repeated.into_iter().chain(self.unended(name)).collect()
     }
 
     /// None if the recorder wrote the end, or the end was not reached yet. An export has no end, nor has a recorder that was killed, and
     /// the end of a file may be lost.
-    pub fn unended(&self, name: &str) -> Option<String> {
+    fn unended(&self, name: &str) -> Option<String> {
         self.cut.then(|| {
             format!(
                 "{name} has no end record: it is an export, or its recorder was killed, or the end of the file is lost; what happened \
@@ -155,6 +185,14 @@ impl<R: Read> Recorded<R> {
             )
         })
     }
+}
+
+/// ` (of node-1, begun at 2026-11-29 13:00:00 UTC)`.
+fn of(header: Option<&Header>) -> String {
+    header.map_or(String::new(), |Header { observation, .. }| {
+        let begun = story::moment(observation.wall_offset.wall(observation.since));
+        format!(" (of {}, begun at {begun} UTC)", escape(&observation.host))
+    })
 }
 
 impl<R: Read> Iterator for Recorded<R> {
@@ -169,9 +207,8 @@ impl<R: Read> Iterator for Recorded<R> {
                 Input::Clock(offset) => self.clock = *offset,
                 _ => {}
             }
-            let between = self.reader.report().missing_between;
-            if self.missing_between.is_none() {
-                self.missing_between = between.map(|(from, to)| (self.clock.wall(from), self.clock.wall(to)));
+            for Missing { from, to, .. } in &self.reader.report().missing[self.missing_between.len()..] {
+                self.missing_between.push((self.clock.wall(*from), self.clock.wall(*to)));
             }
             return Some((now, input));
         }

@@ -36,7 +36,8 @@ impl Evidence {
             inputs.push((now, input, record));
         }
         let report = reader.report();
-        let missing = report.damaged + report.tail_bytes + report.unknown_inputs + report.undecodable;
+        let missing =
+            report.damaged + report.tail_bytes + report.unknown_inputs + report.undecodable + report.missing.len() as u64;
         assert_eq!(missing, 0, "{report:?}");
         Evidence { observation, inputs }
     }

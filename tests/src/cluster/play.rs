@@ -157,9 +157,25 @@ impl Stage {
             }),
             Act::UntilRestarted => until(READY + OVER, "a restart", || {
                 let pod = self.pod(pod)?.context("the pod is gone")?;
-                let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
-                Ok(restarts.filter(|&restarts| restarts > 0).map(drop))
+                let restarts =
+                    ["containerStatuses", "initContainerStatuses"].map(|of| pod["status"][of][0]["restartCount"].as_u64());
+                Ok(restarts.into_iter().flatten().find(|&restarts| restarts > 0).map(drop))
             }),
+            Act::UntilHeld(words) => {
+                let is_its = |event: &Value| {
+                    let of = &event["regarding"];
+                    let is_held = event["reason"] == "TerminationHeld" && of["kind"] == "Pod" && of["uid"] == pod.uid.as_str();
+                    is_held && text(&event["note"]).contains(words)
+                };
+                let held = until(OVER, &format!("the Event TerminationHeld with `{words}`"), || {
+                    Ok(self.events()?.iter().any(is_its).then_some(()))
+                });
+                // Whether the Event came or not, the pod goes.
+                let path = ["patch", "pod", name, "--namespace", NAMESPACE, "--type=merge", "--patch"];
+                let none = [r#"{"metadata":{"finalizers":null}}"#];
+                self.kubectl.run(&[&path[..], &none].concat())?;
+                held
+            }
             Act::Debug => {
                 let patch = json!({"spec": {"ephemeralContainers": [
                     {"name": "debugger", "image": VICTIM, "imagePullPolicy": "Never", "args": ["handle", "0"]},

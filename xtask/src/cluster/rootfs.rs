@@ -30,7 +30,7 @@ pub enum Suite {
     Trixie,
     /// Debian 13 with its own container runtimes, and CRI-O.
     Runtimes,
-    /// Debian 12 with its OOM killers in user space.
+    /// Debian 12 with its OOM killers in user space, and a second container runtime.
     OomDaemons,
 }
 
@@ -82,7 +82,7 @@ const MERGED_USR: &str =
 const NOT_AT_BOOT: &str = "--customize-hook=chroot \"$1\" systemctl disable docker.service docker.socket";
 /// Each is started by the test, alone.
 const ONE_AT_A_TIME: &str = "--customize-hook=chroot \"$1\" systemctl disable systemd-oomd.service earlyoom.service";
-const OOM_DAEMONS: [&str; 2] = ["systemd-oomd", "earlyoom"];
+const OOM_DAEMONS: [&str; 3] = ["systemd-oomd", "earlyoom", "crun"];
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
     // For the agent's image.

@@ -6,7 +6,7 @@ mod remedy;
 
 use std::time::Duration;
 
-use super::judge::{Case, Crash, Finding, Missing, Why, may_have_been_stopped_before, may_have_begun_before};
+use super::judge::{Case, Crash, Finding, Missing, Why, may_have_begun_before};
 use super::{Cause, Exit, TrafficAxis};
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use kubernetes::own_grace;
@@ -118,7 +118,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
-            None if finding.cause == Cause::Unknown && may_have_been_stopped_before(case) => format!(
+            None if finding.cause == Cause::Unknown && case.missing.late_start.is_some() => format!(
                 "{who} {}; {}, so a stop signal may have come before",
                 status(case),
                 late_start(case)
@@ -425,13 +425,24 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
 
 /// What an OOM kill of the first process stopped from beginning.
 fn at_start(case: &Case<'_>) -> &'static str {
-    let is_runtimes = case.main().is_some_and(|main| main.comm.is_stage_of_runc());
+    let is_unstarted =
+        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case);
+    let is_runtimes = case
+        .main()
+        .is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
     let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
     match (is_runtimes, is_init) {
         (true, _) => "; that was the container runtime's own process, which had not yet started the program",
         (false, true) => "; the init container did not finish, so the containers behind it were not started",
         (false, false) => "",
     }
+}
+
+/// Each program that the main process executed has a record.
+fn knows_execs(case: &Case<'_>) -> bool {
+    let missing = &case.missing;
+    let is_whole = missing.late_start.is_none() && !missing.gap && !missing.begins_late;
+    is_whole && !missing.may_lack(Kind::ProcessExec) && !missing.inactive.contains(&Kind::ProcessExec)
 }
 
 /// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.

@@ -295,7 +295,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 100,
-        meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.",
+        meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, never ran its handler, or was killed before it had time to run.",
         proof: "signal_generate shows the state of the target, and at the runtime's SIGKILL the stop signal was still pending (where the record has the pending signals); no handler was entered. Below an init, the same of the process to which the signal was forwarded.",
         remedy: "Unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads.",
     },

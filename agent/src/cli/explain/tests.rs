@@ -101,7 +101,7 @@ fn all_with_a_line_each() {
             ! prestop-overran        The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.
             ! sidecar-starved        A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.
             ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
-            ! blocked-stop-signal    The stop signal was never read: the process was frozen or stopped, blocked the signal, or never ran its handler.
+            ! blocked-stop-signal    The stop signal was never read: the process was frozen or stopped, blocked the signal, never ran its handler, or was killed before it had time to run.
             ! ignored-stop-signal    The kernel discarded the stop signal, so the process kept running until the runtime killed it: PID 1 has no handler, its handler only raised the signal again (Node.js), or the process below an init ignores it.
             ! default-action         The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
             ! prestop-failed         The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.

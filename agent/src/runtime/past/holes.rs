@@ -35,6 +35,10 @@ fn note(hole: &Hole) -> String {
         Why::Boot => format!(
             "nothing was written to the journal from {from} until the machine booted at {to} UTC: the machine was off, or no agent ran"
         ),
+        Why::Cut(count) => format!(
+            "the journal lacks {} of the time between {from} and {to} UTC: terminations of this time may be missing",
+            many(*count, "record")
+        ),
         Why::End => format!(
             "nothing has been written to the journal since {from} UTC: no agent runs with this journal, or the agent cannot write (see its \
              log and `/readyz`); later terminations are missing"
@@ -70,6 +74,7 @@ mod tests {
             hole(200, lost(1, Some("read_only"))),
             hole(300, Why::Silence),
             hole(350, Why::Boot),
+            hole(360, Why::Cut(3)),
             hole(400, Why::End),
         ];
         expect![[r#"
@@ -78,6 +83,7 @@ mod tests {
             1 termination is not in the journal, with an end between 2026-11-18 11:10:00 and 2026-11-18 11:10:50 UTC: the file system was read-only for too long; the collector, if one is set, has the traces, and the agent's log has the unclean ones
             nothing was written to the journal between 2026-11-18 11:11:40 and 2026-11-18 11:12:30 UTC: no agent ran, or the agent could not write; terminations of this time are missing
             nothing was written to the journal from 2026-11-18 11:12:30 until the machine booted at 2026-11-18 11:13:20 UTC: the machine was off, or no agent ran
+            the journal lacks 3 records of the time between 2026-11-18 11:12:40 and 2026-11-18 11:13:30 UTC: terminations of this time may be missing
             nothing has been written to the journal since 2026-11-18 11:13:20 UTC: no agent runs with this journal, or the agent cannot write (see its log and `/readyz`); later terminations are missing"#]].assert_eq(&notes(&holes, None, None).join("\n"));
         let at = |seconds: u64| Some(Wall((1_795_000_000 + seconds) * 1_000_000_000));
         assert_eq!(notes(&holes, at(160), at(290)).len(), 1);

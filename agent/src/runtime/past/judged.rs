@@ -81,33 +81,46 @@ mod tests {
     use epitaph_core::fixtures::terminations::observation;
     use epitaph_core::input::Input;
     use epitaph_core::time::Boot;
+    use expect_test::expect;
 
     use super::*;
     use crate::recording::Writer;
 
+    fn ticks(count: u64) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+        (1..=count).for_each(|second| writer.input(Boot(second * 1_000_000_000), &Input::Tick).unwrap());
+        writer.into_inner()
+    }
+
+    /// Reads all of a file, and returns what is wrong with it, and what else is said.
+    fn said(file: Vec<u8>) -> (String, Vec<String>) {
+        let file = Box::new(std::io::Cursor::new(file));
+        let mut judged = Judged::new(file, "test", Correlator::new(Limits::default())).unwrap();
+        while judged.next_object().is_some() {}
+        let error = judged.recorded().not_whole("FILE").map(|error| crate::error::lines(&error));
+        (error.unwrap_or_default(), judged.recorded().notes("FILE"))
+    }
+
     /// By cutting whole frames out of a recording.
     #[test]
-    fn records_that_are_missing_in_the_middle_are_named_with_their_time() {
-        let ticks = |count: u64| {
-            let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
-            (1..=count).for_each(|second| writer.input(Boot(second * 1_000_000_000), &Input::Tick).unwrap());
-            writer.into_inner()
-        };
-        let file = ticks(6);
-        let cut = [&file[..ticks(2).len()], &file[ticks(4).len()..]].concat();
-        let mut judged = Judged::new(
-            Box::new(std::io::Cursor::new(cut)),
-            "test",
-            Correlator::new(Limits::default()),
-        )
-        .unwrap();
-        while judged.next_object().is_some() {}
-        let error = judged.recorded().not_whole("FILE").expect("records are missing");
-        assert_eq!(
-            error.to_string(),
-            "FILE is not whole: 2 missing records between 2023-11-14 22:13:22 and 2023-11-14 22:13:25 UTC; verdicts that may depend on the \
-             missing part are unknown, and counts are minimum numbers"
-        );
+    fn records_that_are_missing_in_the_middle_are_named_with_their_times() {
+        let (file, at) = (ticks(9), |count| ticks(count).len());
+        let (error, _) = said([&file[..at(2)], &file[at(4)..at(6)], &file[at(7)..]].concat());
+        expect![[r#""#]].assert_eq(&error);
+    }
+
+    #[test]
+    fn records_that_are_there_twice_are_named() {
+        let (file, at) = (ticks(6), |count| ticks(count).len());
+        let (error, notes) = said([&file[..at(4)], &file[at(2)..]].concat());
+        assert_eq!(error, "");
+        assert_eq!(notes[0], "FILE has 2 records twice or in another order: each was used once");
+    }
+
+    #[test]
+    fn a_second_recording_in_a_file_is_named_with_where_it_begins() {
+        let (error, _) = said([ticks(2), ticks(3)].concat());
+        expect![[r#""#]].assert_eq(&error);
     }
 
     #[test]

@@ -161,9 +161,12 @@ impl Source {
             return warn_of(&self.name, &self.not_read());
         };
         let recorded = judged.recorded();
-        let not_whole = recorded.not_whole(&self.name).map(|error| crate::error::line(&error));
-        if let Some(note) = not_whole.or_else(|| recorded.unended(&self.name)) {
-            eprintln!("warning: {note}");
+        match recorded.not_whole(&self.name) {
+            Some(error) => eprintln!("warning: {}", crate::error::line(&error)),
+            None => recorded
+                .notes(&self.name)
+                .iter()
+                .for_each(|note| eprintln!("warning: {note}")),
         }
     }
 

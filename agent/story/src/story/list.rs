@@ -23,7 +23,8 @@ pub struct List {
     /// Columns of the terminal.
     width: Option<usize>,
     style: Style,
-    day: String,
+    /// Of the last line with a date: the date, and how far the reader's clocks were ahead.
+    day: (String, i64),
     /// Of the columns, in a terminal, before the first line.
     has_header: bool,
     /// With the column of what kubectl shows.
@@ -37,7 +38,7 @@ impl List {
         List {
             width,
             style,
-            day: String::new(),
+            day: (String::new(), 0),
             has_header: false,
             is_wide: false,
             ahead: |_| 0,
@@ -96,9 +97,16 @@ impl List {
                     );
                     let _ = writeln!(out, "{}", paint.dim(&cut(&header, width)));
                 }
-                if self.day != day {
-                    day.clone_into(&mut self.day);
-                    let here = end.map_or_else(String::new, |end| self.here(end, (day, clock.trim_start())));
+                let ahead = end.map_or(0, self.ahead);
+                // The reader's clocks may be set within a day: at the begin and the end of summer time.
+                let is_same_day = self.day.0 == day;
+                if !is_same_day || self.day.1 != ahead {
+                    self.day = (day.to_owned(), ahead);
+                    // For readers in UTC there is nothing to say, but at the end of their summer time.
+                    let has_other = ahead != 0 || is_same_day;
+                    let here = end
+                        .filter(|_| has_other)
+                        .map_or_else(String::new, |end| here(end, ahead, (day, clock.trim_start())));
                     let _ = writeln!(out, "{}", paint.dim(&cut(&format!("{day} UTC{here}"), width)));
                 }
                 let rest = width.saturating_sub(fixed + name + 1).max(8);
@@ -124,18 +132,11 @@ impl List {
     }
 }
 
-impl List {
-    /// ` (23:30:15 is 2026-01-03 01:30:15 +02:00 here)`, without a date that is the same; empty for readers in UTC.
-    fn here(&self, at: Wall, (day, clock): (&str, &str)) -> String {
-        match (self.ahead)(at) {
-            0 => String::new(),
-            ahead => {
-                let here = local_moment(at, ahead);
-                let here = here.strip_prefix(day).unwrap_or(&here).trim_start();
-                format!(" ({clock} is {here} here)")
-            }
-        }
-    }
+/// ` (23:30:15 is 2026-01-03 01:30:15 +02:00 here)`, without a date that is the same.
+fn here(at: Wall, ahead: i64, (day, clock): (&str, &str)) -> String {
+    let here = local_moment(at, ahead);
+    let here = here.strip_prefix(day).unwrap_or(&here).trim_start();
+    format!(" ({clock} is {here} here)")
 }
 
 /// Rows of workload and verdict, the worst first.

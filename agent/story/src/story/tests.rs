@@ -427,6 +427,28 @@ fn lines_of_a_list() {
             "2023-11-14 UTC (23:37:10 is 2023-11-15 01:37:10 +02:00 here)",
         ]
     );
+    // Summer time of London ends within this day, at 03:05 by this reader's rules.
+    let ahead: fn(Wall) -> i64 = |at| {
+        if at < Wall::parse_rfc3339("2026-01-02T03:05:00Z").unwrap() {
+            3_600
+        } else {
+            0
+        }
+    };
+    let mut changing = List::new(Some(80), Style::Plain).with_local_time(ahead);
+    let dates = [&briefs[1], &briefs[1], &briefs[0]].map(|brief| changing.line(brief));
+    let dates: Vec<&str> = dates
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| line.contains("UTC"))
+        .collect();
+    assert_eq!(
+        dates,
+        [
+            "2026-01-02 UTC (03:04:06 is 04:04:06 +01:00 here)",
+            "2026-01-02 UTC (03:05:15 is 03:05:15 +00:00 here)",
+        ]
+    );
     let mut narrow = List::new(Some(40), Style::Plain).with_local_time(|_| 2 * 3_600);
     assert_fits(&narrow.line(&briefs[0]), 40);
     // For programs, such as grep and awk: every line is a termination.

@@ -32,6 +32,14 @@ const REPLICAS: usize = 6;
 const DROP_IN: &str = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf";
 const MASK: &str = "/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf";
 
+/// More than the node has processors, until its end.
+const BUSY: &str =
+    "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
+/// The role that reads the bus for the agent: systemd continues it when it stops all services.
+const PAUSE_ROLE: &str = "paused=0; for process in /proc/[0-9]*; do \
+     if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^[^ ]*epitaph logind'; then kill -STOP ${process#/proc/} && paused=1; fi; \
+     done; [ $paused = 1 ]";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Both periods, six replicas over two nodes, and a critical pod.
@@ -42,6 +50,8 @@ pub enum Case {
     OutlivesItsPhase,
     /// The kubelet's default: no periods.
     ZeroPeriods,
+    /// The same on a busy node, where no message of the bus reaches the agent before systemd stops it with all others.
+    Unannounced,
     /// A forged signal, which the kubelet believes; then a real shutdown in the same boot.
     Spoofed,
     /// The plug is pulled in the kubelet's first phase, while a pod is ending.
@@ -51,11 +61,12 @@ pub enum Case {
 }
 
 impl Case {
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 8] = [
         Case::Graceful,
         Case::DropIn,
         Case::OutlivesItsPhase,
         Case::ZeroPeriods,
+        Case::Unannounced,
         Case::Spoofed,
         Case::CutInPhase,
         Case::LosesRequests,
@@ -67,6 +78,7 @@ impl Case {
             Case::DropIn => "drop-in",
             Case::OutlivesItsPhase => "outlives-its-phase",
             Case::ZeroPeriods => "zero-periods",
+            Case::Unannounced => "unannounced",
             Case::Spoofed => "spoofed",
             Case::CutInPhase => "cut-in-phase",
             Case::LosesRequests => "loses-requests",
@@ -84,7 +96,9 @@ impl Case {
                 {"priority": PRIORITY, "shutdownGracePeriodSeconds": 20},
                 {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 20},
             ]}),
-            Case::ZeroPeriods => json!({"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}),
+            Case::ZeroPeriods | Case::Unannounced => {
+                json!({"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"})
+            }
         }
     }
 }
@@ -133,7 +147,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
     let is_ready: &[(&str, &str)] = match case {
         Case::DropIn => &[("delay", "not_ready"), ("lock", "not_ready")],
         // Without periods the kubelet takes no lock, which `periods` reports.
-        Case::ZeroPeriods => &[("periods", "not_ready"), ("lock", "unknown")],
+        Case::ZeroPeriods | Case::Unannounced => &[("periods", "not_ready"), ("lock", "unknown")],
         _ => &[("periods", "ready"), ("delay", "ready"), ("lock", "ready")],
     };
     asked::until_agent_knows(stage, &node, is_ready)?;
@@ -149,6 +163,11 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::DropIn => drop_in(stage, name, &here(&before)),
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
         Case::ZeroPeriods => zero_periods(stage, name, &here(&before)),
+        Case::Unannounced => {
+            node.run(BUSY)?;
+            node.run(PAUSE_ROLE)?;
+            zero_periods(stage, name, &here(&before))
+        }
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
         Case::LosesRequests => lossy::play(stage, name, &here(&before)),
@@ -409,7 +428,7 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
             all.push(on_the_node(pod, class));
         }
         Case::LosesRequests => all.push(lossy::service(name)),
-        Case::DropIn | Case::ZeroPeriods | Case::Spoofed => {}
+        Case::DropIn | Case::ZeroPeriods | Case::Unannounced | Case::Spoofed => {}
     }
     all
 }

@@ -17,14 +17,23 @@ const SETTLED: Duration = Duration::from_secs(15);
 /// The spans of the shutdown with that verdict, once the time in which the node was down is among them; and what is wrong with the root.
 /// A spoofed one has no such time.
 pub fn root(stage: &Stage, off: &Off, verdict: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
-    let (announcement, is_down) = match verdict {
-        "spoofed" => ("spoofed PrepareForShutdown", false),
-        _ => ("PrepareForShutdown", true),
+    let (announcements, is_down): (&[&str], bool) = match verdict {
+        "spoofed" => (&["spoofed PrepareForShutdown"], false),
+        // On a busy node logind's message may reach nobody before systemd stops the agent.
+        "unprotected" => (&["PrepareForShutdown", "stop signals of PID 1"], true),
+        _ => (&["PrepareForShutdown"], true),
+    };
+    let traces = || -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for announcement in announcements {
+            found.extend(stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?);
+        }
+        found.retain(|trace| is_of(trace, &off.boot));
+        Ok(found)
     };
     let mut last = "no trace".to_owned();
     let whole = || {
-        let traces = stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?;
-        let trace = traces.into_iter().find(|trace| is_of(trace, &off.boot));
+        let trace = traces()?.into_iter().next();
         let Some(trace) = trace else { return Ok(None) };
         let spans = trace["spans"].as_array().cloned().unwrap_or_default();
         last = format!("{:?}", names(&spans));
@@ -34,8 +43,7 @@ pub fn root(stage: &Stage, off: &Off, verdict: &str) -> anyhow::Result<(Vec<Valu
     until(SOON, "the trace of the shutdown", whole).with_context(|| last.clone())?;
     // The subject is time: a second trace would come within it.
     sleep(SETTLED);
-    let mut again = stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?;
-    again.retain(|trace| is_of(trace, &off.boot));
+    let again = traces()?;
     let mut problems = Vec::new();
     if again.len() != 1 {
         problems.push(format!("{} traces of one shutdown", again.len()));

@@ -178,6 +178,20 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "held-by-a-finalizer",
+        what: "a finalizer keeps the pod in the API for a minute after its last container has exited",
+        manifest: |name| {
+            let mut pod = victim(name, 8, &["handle", "0"]);
+            pod["metadata"]["finalizers"] = json!(["epitaph.dev/story"]);
+            vec![pod]
+        },
+        from: From::Ready,
+        acts: &[Act::Delete(None), Act::UntilHeld("epitaph.dev/story")],
+        alone: false,
+        kubelet: None,
+        expected: CLEAN,
+    },
+    Story {
         name: "killed-from-the-host",
         what: "a process on the node sends SIGKILL to the main process",
         manifest: |name| {

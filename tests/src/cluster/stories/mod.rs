@@ -5,6 +5,7 @@ mod ends;
 mod evictions;
 mod hooks;
 pub(crate) mod manifest;
+mod ooms;
 mod programs;
 mod restarts;
 mod workloads;
@@ -21,6 +22,7 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
         ends::STORIES,
         hooks::STORIES,
         restarts::STORIES,
+        ooms::STORIES,
         evictions::STORIES,
         containers::STORIES,
         workloads::STORIES,
@@ -86,6 +88,8 @@ pub enum Act {
     UntilOver,
     /// Until a container of it was restarted.
     UntilRestarted,
+    /// Until the Event `TerminationHeld` of the pod has these words; then the pod's finalizers are removed.
+    UntilHeld(&'static str),
     /// An ephemeral container, `debugger`, of the victim that handles its stop signal.
     Debug,
     /// A script in the node's own shell, with `$PID` the main process of container `app`.

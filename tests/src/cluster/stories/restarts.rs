@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::manifest::{container, exec, merge, victim, victim_with};
+use super::manifest::{container, exec, merge, pre_stop, victim, victim_with};
 use super::{Act, CLEAN, Expected, From, NAMESPACE, Story, one};
 
 /// The pod goes on: the container's exit has a trace of its own.
-const RESTARTED: Expected = Expected {
+pub(super) const RESTARTED: Expected = Expected {
     root: "container.stop",
     containers: &[],
     ..CLEAN
@@ -38,10 +38,13 @@ fn never_restarted(mut pod: Value) -> Vec<Value> {
     vec![pod]
 }
 
-/// May use 32 MiB.
+/// 32 MiB of memory.
+pub(super) fn limits() -> Value {
+    json!({"resources": {"limits": {"memory": "32Mi"}}})
+}
+
 fn limited(name: &str, role: &str) -> Value {
-    let limit = json!({"resources": {"limits": {"memory": "32Mi"}}});
-    victim_with(name, 8, &[role], limit)
+    victim_with(name, 8, &[role], limits())
 }
 
 fn failing_probe(kind: &str) -> Value {
@@ -52,6 +55,27 @@ fn failing_probe(kind: &str) -> Value {
     );
     json!({kind: probe})
 }
+
+/// A pod whose containers restart in place when its container `app` exits with 88, and a second container.
+fn in_place(name: &str, app: Value, neighbour: Value) -> Vec<Value> {
+    let mut source = json!({
+        "restartPolicy": "Never",
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}],
+    });
+    merge(&mut source, app);
+    let mut pod = victim_with(name, 8, &["exit", "88"], source);
+    let mut second = container("neighbour", &["handle", "0"]);
+    merge(&mut second, neighbour);
+    pod["spec"]["containers"].as_array_mut().expect("containers").push(second);
+    vec![pod]
+}
+
+const IN_PLACE: Expected = Expected {
+    cause: "restart-in-place",
+    spans: &[],
+    sentence: &["code 88", "all containers of the pod restarted in place"],
+    ..RESTARTED
+};
 
 pub const STORIES: &[Story] = &[
     by_itself(
@@ -137,24 +161,33 @@ pub const STORIES: &[Story] = &[
     by_itself(
         "restarted-in-place",
         "a container exits with 88, for which the pod's containers restart in place (Kubernetes 1.36)",
-        |name| {
-            let source = json!({
-                "restartPolicy": "Never",
-                "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}],
-            });
-            let mut pod = victim_with(name, 8, &["exit", "88"], source);
-            let neighbour = container("neighbour", &["handle", "0"]);
-            pod["spec"]["containers"].as_array_mut().expect("containers").push(neighbour);
-            vec![pod]
-        },
+        |name| in_place(name, json!({}), json!({})),
         &[Act::UntilRestarted],
-        Expected {
-            cause: "restart-in-place",
-            spans: &[],
-            sentence: &["code 88", "all containers of the pod restarted in place"],
-            ..RESTARTED
-        },
+        IN_PLACE,
     ),
+    by_itself(
+        "restarted-in-place-with-a-hook",
+        "the same beside a container with a preStop hook",
+        |name| in_place(name, json!({}), pre_stop(exec(&["hook", "1", "0"]))),
+        &[Act::UntilRestarted],
+        IN_PLACE,
+    ),
+    Story {
+        alone: true,
+        from: From::Ready,
+        ..by_itself(
+            "restarted-in-place-beside-its-kubelet",
+            "the same while the kubelet restarts: it finds the exit when it is back",
+            |name| in_place(name, json!({"command": ["sh", "-c", "sleep 30; exit 88"]}), json!({})),
+            &[
+                Act::OnNode(
+                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; systemctl start kubelet",
+                ),
+                Act::UntilRestarted,
+            ],
+            IN_PLACE,
+        )
+    },
     by_itself(
         "restarted-by-a-rule",
         "a container of a pod that never restarts exits with 42, which its restart rules list",

@@ -420,6 +420,7 @@ impl Subjects {
             // `/proc` alone does not show the origin of the process.
             known.outside = outside || known.id.exact && known.outside;
             known.came_in(came);
+            known.executed = true;
             known.named(exec.task.comm, at);
             state.seen(&exec.task);
             if !outside && !exec.task.is_ns_init() {
@@ -428,6 +429,7 @@ impl Subjects {
         } else if outside || exec.task.is_ns_init() {
             let mut candidate = Candidate::of(&exec.task, at, outside);
             candidate.came_in(came);
+            candidate.executed = true;
             state.arm(own, exec.task.cgroup);
             state.learn(candidate);
         }

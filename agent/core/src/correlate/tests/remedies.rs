@@ -208,7 +208,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSYS: a seccomp filter refused the system call `ptrace` (number 101)
-              fix: allow the system call `ptrace` (number 101) in the seccomp filter (the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own), or do not use it in PID 1 `app`
+              fix: if PID 1 `app` needs the system call `ptrace` (number 101), allow it in the seccomp filter: the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own; otherwise change what makes PID 1 `app` use it
         "#]],
         ),
         // Newer than the table.
@@ -217,7 +217,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSYS: a seccomp filter refused the system call number 4000
-              fix: allow the system call number 4000 in the seccomp filter (the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own), or do not use it in PID 1 `app`
+              fix: if PID 1 `app` needs the system call number 4000, allow it in the seccomp filter: the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own; otherwise change what makes PID 1 `app` use it
         "#]],
         ),
         // The record of an older epitaph has no number.
@@ -226,7 +226,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSYS
-              fix: allow the system call in the seccomp filter, or do not use it in PID 1 `app`: the container runtime's profile (`--security-opt seccomp=`); the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+              fix: if PID 1 `app` needs the system call, allow it in the seccomp filter: the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own; otherwise change what makes PID 1 `app` use it; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
         "#]],
         ),
         (
@@ -234,7 +234,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
             crashed: Crash/Crashed/Quiet
               PID 1 `app` crashed with SIGSYS
-              fix: allow the system call in the seccomp filter, or do not use it in PID 1 `app`: the container runtime's profile (`--security-opt seccomp=`); the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+              fix: if PID 1 `app` needs the system call, allow it in the seccomp filter: the container runtime's profile (`--security-opt seccomp=`), or a filter of the program's own; otherwise change what makes PID 1 `app` use it; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
         "#]],
         ),
         (
@@ -261,7 +261,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
         expect![[r#"
         crashed: Crash/Crashed/Quiet
           `web` (pid 200) crashed with SIGSYS
-          fix: allow the system call in the seccomp filter, or do not use it in `web` (pid 200): `SystemCallFilter=` of the unit; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
+          fix: if `web` (pid 200) needs the system call, allow it in the seccomp filter: `SystemCallFilter=` of the unit, or a filter of the program's own; otherwise change what makes `web` (pid 200) use it; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name
     "#]],
     );
 }

@@ -197,7 +197,8 @@ pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
     let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
     let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
     let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
-    let otherwise = match may_have_been_stopped_before(case) || may_be_oom {
+    // Kubernetes did not ask before: whether another party did, the API does not show.
+    let otherwise = match case.missing.late_start().is_some() || may_be_oom {
         true => Cause::Unknown,
         false => Cause::Crash,
     };

@@ -264,15 +264,18 @@ pub(super) fn without_a_core(case: &Case<'_>, who: &str, signal: Signal, is_its_
                 Managed::Container => "the container runtime's profile (`--security-opt seccomp=`)",
                 Managed::Pod => "`seccompProfile` of the pod",
             };
-            match super::refused_call(case) {
-                Some(call) => format!(
-                    "allow the system call {call} in the seccomp filter ({filter}, or a filter of the program's own), or do not use it in {who}"
+            let call = super::refused_call(case);
+            let (named, number) = match call {
+                Some(call) => (format!(" {call}"), ""),
+                None => (
+                    String::new(),
+                    "; the kernel's log has its number (`type=1326 … syscall=`), and `ausyscall` its name",
                 ),
-                None => format!(
-                    "allow the system call in the seccomp filter, or do not use it in {who}: {filter}; the kernel's log has its number (`type=1326 … \
-                     syscall=`), and `ausyscall` its name"
-                ),
-            }
+            };
+            format!(
+                "if {who} needs the system call{named}, allow it in the seccomp filter: {filter}, or a filter of the program's own; otherwise change \
+                 what makes {who} use it{number}"
+            )
         }
         _ => return None,
     })

@@ -34,6 +34,8 @@ pub(in crate::correlate::subjects) struct Candidate {
     pub exit: Option<Ended>,
     /// Who started it, by the first record.
     pub parent: Pid,
+    /// It executed a program, or was there when the observation began.
+    pub executed: bool,
 }
 
 /// The exit of such a process, by its record.
@@ -126,6 +128,7 @@ impl Candidate {
             came: None,
             exit: None,
             parent: task.ppid,
+            executed: false,
         }
     }
 
@@ -144,6 +147,7 @@ impl Candidate {
             came: None,
             exit: None,
             parent: fact.ppid,
+            executed: true,
         }
     }
 
@@ -158,6 +162,7 @@ impl Candidate {
             is_ns_init: self.is_ns_init(),
             comm: self.comm,
             start: self.id.start,
+            executed: self.executed,
         }
     }
 
@@ -211,6 +216,7 @@ impl Candidate {
             (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);
         }
         self.outside |= other.outside;
+        self.executed |= other.executed;
         self.came_in(other.came);
         self.named(other.comm, other.comm_at);
         if let Some(exit) = other.exit {

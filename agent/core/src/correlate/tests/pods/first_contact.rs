@@ -37,20 +37,21 @@ fn restarted_at(at: u64, exit: u8, events: &str) -> String {
     ))
 }
 
+/// Kubernetes asked for nothing; a signal of another party may have come before the agent.
 #[test]
-fn an_error_is_an_error_and_nobody_asked_for_the_exit() {
+fn an_error_is_an_error_where_kubernetes_asked_for_no_exit() {
     let script = restarted(3, "+28 events web known");
     check(
         &script,
         expect![[r#"
-        +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
+        +28.000 web/app +20.000…+20.000 nonzero-exit: Unknown/NonzeroExit/Quiet
           reported 3 Error
     "#]],
     );
     check_sentences(
         &script,
         expect![[r#"
-        container `app`: PID 1 `app` exited by itself with code 3
+        container `app`: PID 1 `app` exited with code 3; the process started before the observation began, so a stop signal may have come before
     "#]],
     );
 }
@@ -119,12 +120,13 @@ fn an_error_is_an_error_although_the_events_are_not_known() {
     );
 }
 
+/// Such as of a person, or of a daemon: the signal was handled, and the exit was clean.
 #[test]
-fn the_code_of_a_stop_signal_is_an_error_if_nobody_asked() {
+fn the_code_of_a_stop_signal_is_unknown_also_where_kubernetes_did_not_ask() {
     check(
         &restarted(143, "+28 events web known"),
         expect![[r#"
-        +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
+        +28.000 web/app +20.000…+20.000 unknown: Unknown/Unknown/Quiet
           reported 143 Error
     "#]],
     );
@@ -149,12 +151,12 @@ fn the_code_of_a_stop_signal_is_unknown_if_the_kubelet_announced_a_stop() {
 fn an_earlier_lifes_event_is_no_doubt() {
     check(
         &restarted(
-            143,
+            0,
             "+28 event web app Killing at=-100 Stopping container app\n+28 events web known",
         ),
         expect![[r#"
-            +28.000 web/app +20.000…+20.000 nonzero-exit: Crash/NonzeroExit/Quiet
-              reported 143 Error
+            +28.000 web/app +20.000…+20.000 clean: Completed/Clean/Quiet
+              reported 0 Error
         "#]],
     );
 }
@@ -247,18 +249,18 @@ fn a_pod_that_is_deleted_after_the_start_was_not_asked_before() {
         &before(
             "
         +2.1 pod web deleted=+2:30
-        +5 exit main 143
+        +5 exit main 3
         +5.1 KILL runc -> pause
         +5.11 exit pause KILL
-        +6 pod web app=143:Error
+        +6 pod web app=3:Error
         +7 gone web
         ",
         ),
         expect![[r#"
             +7.400 pod web +2.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
               request +2.000…+2.100 grace 30 s
-              web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
-                Deleted: deletionTimestamp, grace 30 s, reported 143 Error
+              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 3 Error
               gone +7.000
         "#]],
     );

@@ -208,3 +208,32 @@ fn the_runtime_before_it_starts_the_program() {
         oom-killed Critical main: container `app`: the OOM killer killed PID 1 `runc:[2:INIT]` because memory ran out; that was the container runtime's own process, which had not yet started the program
     "#]].assert_eq(&role(&script));
 }
+
+/// crun's has no name of its own, and has executed nothing.
+#[test]
+fn crun_before_it_starts_the_program() {
+    let killed = |exec: &str| {
+        role(&web(&format!(
+            "
+            -1 mkdir web:app:2
+            proc init in=web:app:2 pid=140 ns=1 start=-1 parent=shim comm=3
+            {exec}
+            +1 KILL init -> init kernel
+            +1.0001 oom init
+            +1.001 exit init KILL
+            +2 pod web app.last=web:app:2:137:OOMKilled app.restarts=2 app.id=web:app:3 app=waiting
+            "
+        )))
+    };
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out; that was the container runtime's own process, which had not yet started the program
+    "#]].assert_eq(&killed(""));
+    // Nothing shows an exec that is not recorded.
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out; that was the container runtime's own process, which had not yet started the program
+    "#]].assert_eq(&killed("-2 probe sched_process_exec failed"));
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out
+    "#]]
+    .assert_eq(&killed("-0.9 exec init"));
+}

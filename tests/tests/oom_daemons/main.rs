@@ -1,8 +1,11 @@
-//! OOM killers in user space, on an emulated Debian 12 with its systemd-oomd (252) and earlyoom: each kills the process of a unit, and the agent
-//! of the package names the daemon. The truth is the daemon's own journal. `cargo xtask test oom` builds package and machine; arguments choose
-//! cases.
+//! OOM kills on an emulated Debian 12. Its systemd-oomd (252) and earlyoom each kill the process of a unit, and the agent of the package names
+//! the daemon; the truth is the daemon's own journal. And the kernel kills processes of containers, of each role that needs no kubelet; the
+//! truth is the kernel's log. `cargo xtask test oom` builds package and machine; arguments choose cases. Roles that the kubelet makes are played on
+//! a cluster: `tests/src/cluster/stories/ooms.rs`.
 
-#[path = "systemd/machine.rs"]
+mod roles;
+
+#[path = "../systemd/machine.rs"]
 #[expect(dead_code, reason = "the machine of the shutdowns, of which this needs a part")]
 mod machine;
 
@@ -64,7 +67,7 @@ const EARLYOOM: Case = Case {
 const CASES: [Case; 2] = [OOMD, EARLYOOM];
 
 #[test]
-fn a_daemon_that_kills_for_memory_is_named() -> anyhow::Result<()> {
+fn oom_kills_are_reported_with_who_killed_and_what_the_victim_was() -> anyhow::Result<()> {
     #[expect(
         clippy::disallowed_methods,
         reason = "a test's own settings: no configuration file holds them"
@@ -76,8 +79,9 @@ fn a_daemon_that_kills_for_memory_is_named() -> anyhow::Result<()> {
     let package = package.context("no EPITAPH_DEB: run `cargo xtask test oom`")?;
     let tools = Tools::named()?.context("no EPITAPH_CLUSTER_TOOLS: run `cargo xtask test oom`")?;
     let only: Vec<&str> = only.split(',').filter(|name| !name.is_empty()).collect();
+    let names: Vec<&str> = CASES.iter().map(|case| case.name).chain(roles::names()).collect();
     for name in &only {
-        ensure!(CASES.iter().any(|case| case.name == *name), "no case `{name}`");
+        ensure!(names.contains(name), "no case `{name}`; the cases are {}", names.join(", "));
     }
     let dir = tempfile::tempdir()?;
     let node = Node::start(&tools, &NodeConfig::machine(INDEX)?, dir.path(), Lifetime::Caller)?;
@@ -95,13 +99,15 @@ fn a_daemon_that_kills_for_memory_is_named() -> anyhow::Result<()> {
     );
     machine.until_observing()?;
     let mut wrong = Vec::new();
-    for case in CASES.iter().filter(|case| only.is_empty() || only.contains(&case.name)) {
+    let is_asked_for = |name: &str| only.is_empty() || only.contains(&name);
+    for case in CASES.iter().filter(|case| is_asked_for(case.name)) {
         if let Err(error) = play(&machine, case) {
             println!("{}: {error:#}; {}", case.name, machine.log());
             wrong.push(format!("{}: {error:#}", case.name));
         }
         machine.run(&format!("systemctl stop victim 2>/dev/null; {}; true", case.end))?;
     }
+    wrong.extend(roles::play(&machine, is_asked_for)?);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
