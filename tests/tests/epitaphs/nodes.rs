@@ -70,7 +70,7 @@ fn removal(name: &str, service: &str) -> Output {
     Output::Removal(Box::new(removed(name, service)))
 }
 
-/// The endpoint was ready until the pod was gone.
+/// The endpoint was ready until it was gone, three seconds after the pod's deletion.
 fn late_removal(name: &str, service: &str) -> Output {
     Output::Removal(Box::new(EndpointRemoval {
         not_ready: None,
@@ -84,6 +84,7 @@ fn removed(name: &str, service: &str) -> EndpointRemoval {
         service: service.into(),
         ports: Arc::from(Vec::new()),
         address_types: Vec::new(),
+        ended: at(20),
         begin: at(20),
         end: at(23),
         terminating: Some(at(20)),
