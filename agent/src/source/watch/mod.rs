@@ -38,7 +38,7 @@ use super::api_error::{ApiError, FailureReason, Purpose};
 use crate::clock;
 
 pub use counters::WatchCounters;
-pub(in crate::source) use objects::{LeanAttachment, LeanNamespace, LeanNode, LeanPod, LeanReplicaSet, LeanSlice};
+pub(in crate::source) use objects::{LeanAttachment, LeanEpitaph, LeanNamespace, LeanNode, LeanPod, LeanReplicaSet, LeanSlice};
 
 use decode::{DecodeError, Lines, ListSplitter};
 use machine::{Ask, Machine, Patience, Reply};
