@@ -111,7 +111,7 @@ impl Worker {
                 if reports > 0 {
                     tracing::warn!(
                         reports,
-                        "finished reports are not in the journal, which is in memory only, and end with this agent"
+                        "finished reports are lost when this agent ends: the journal is in memory only"
                     );
                 }
                 return;

@@ -372,6 +372,7 @@ fn removal(
         service: service.name.clone(),
         ports: endpoint.ports.clone(),
         address_types: endpoint.address_types.clone(),
+        ended,
         begin: endpoint
             .terminating
             .or(endpoint.not_ready.filter(of_the_termination))

@@ -643,7 +643,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         advice("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 60 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
         spec:
           template:
             spec:
@@ -681,7 +681,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         cut_short("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 120 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 120 s is twice the present value
         spec:
           template:
             spec:
@@ -709,7 +709,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         liveness,
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 60 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
         spec:
           template:
             spec:
