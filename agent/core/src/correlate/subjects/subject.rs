@@ -172,7 +172,8 @@ impl State {
         self.wrapped(&first).or(Some(first))
     }
 
-    fn first_process(&self) -> Option<Candidate> {
+    /// The same without a look at wrappers.
+    pub fn first_process(&self) -> Option<Candidate> {
         // Nearly always, and for each record: there is nothing to choose.
         if let [only] = &self.candidates[..] {
             return Some(*only);

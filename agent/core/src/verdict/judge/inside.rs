@@ -163,6 +163,7 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
         None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return found,
         None => return unknown(case, Missing::Sockets),
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
+        Some(killed) if killed.kill.signal != Signal::KILL => Exit::DefaultAction,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
         // What a stop from inside was followed by is not recorded.
         Some(killed) if case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) => {
