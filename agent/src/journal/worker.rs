@@ -387,7 +387,7 @@ mod tests {
     fn take_and_write(worker: &mut Worker) {
         let mut frames = Vec::new();
         let taken = worker.take(&mut frames);
-        worker.write(&frames, taken);
+        worker.write(&mut frames, taken);
     }
 
     /// The bound is what the thread waits for: a busy machine wakes it later.
