@@ -154,7 +154,7 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     }
     // With the code of a stop signal, an earlier signal of any party is likely, and the API shows only what Kubernetes asked for.
     let is_signal_code = finding.exit == Exit::NonzeroExit && rests.contains(&Ask::NoStop);
-    if is_signal_code && case.missing.late_start.is_some() {
+    if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
     }
     let inactive = holes
