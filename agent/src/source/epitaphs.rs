@@ -153,8 +153,7 @@ mod tests {
         let (client, received) = mock_api::start(move |_| {
             let next = answers.lock().expect("no panic").pop();
             std::future::ready(next.unwrap_or(Answer::Never))
-        })
-        .await;
+        });
         let mut feed = EpitaphFeed::start(&client, &Arc::default());
         let of = |name: &str| ("shop".to_owned(), name.to_owned());
         let written = |name: &str, unclean| {

@@ -412,8 +412,7 @@ mod tests {
                 3 => Reply::Json(200, json!({"metadata": {"resourceVersion": "7"}, "items": []})),
                 _ => Reply::Never,
             })
-        })
-        .await;
+        });
         let _feed = RolloutFeed::start(&client, Duration::ZERO, &Arc::default());
         until_task("the watch after a list", || requests.load(Ordering::Relaxed) > 4).await;
     }
