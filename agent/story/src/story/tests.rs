@@ -2,6 +2,7 @@ use epitaph_core::fixtures::{pods, sample, terminations};
 use epitaph_core::pod::PreStop;
 use epitaph_core::render::json as core_json;
 use epitaph_core::render::text::Style;
+use epitaph_core::time::Wall;
 use expect_test::{Expect, expect};
 
 use super::*;
