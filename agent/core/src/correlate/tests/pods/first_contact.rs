@@ -259,7 +259,7 @@ fn a_pod_that_is_deleted_after_the_start_was_not_asked_before() {
         expect![[r#"
             +7.400 pod web +2.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
               request +2.000…+2.100 grace 30 s
-              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet
+              web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 3 Error
               gone +7.000
         "#]],
