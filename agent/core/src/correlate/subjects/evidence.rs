@@ -139,7 +139,8 @@ impl Subjects {
             What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
                 (exit.armed.is_some_and(Armed::is_armed), exit.task.cgroup)
             }
-            What::Tcp(tcp) if tcp.by_own => match tcp.cgroup {
+            // Also where the sockets were recorded already: a signal that asks for no stop may have armed them, and have been the reason.
+            What::Tcp(tcp) if tcp.closes_listener() => match tcp.cgroup {
                 Some(cgroup) => (true, cgroup),
                 None => return,
             },

@@ -862,6 +862,17 @@ fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
           systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
     "#]],
     );
+    // Workers that the main process has forked: with a client, and without.
+    let worker = |held: &str| unit(held).replace("comm=sh", "comm=server");
+    check(&worker("listening serving"), expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later; systemd sent SIGTERM to `server` (pid 107), which its default action terminated with its listener and connections open
+          fix: install a SIGTERM handler in `server` (pid 107) that finishes the work in flight and then exits with 0
+    "#]]);
+    check(&worker("listening"), expect![[r#"
+        clean: Stopped/Clean/Quiet
+          systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
+    "#]]);
 }
 
 /// systemd holds the listener of a socket unit, and its wrapper has it, too.

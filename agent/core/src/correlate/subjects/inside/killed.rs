@@ -74,6 +74,9 @@ pub(in crate::correlate::subjects) fn killed(
             |forward: &Forward| forward.signal == fact.signal || forward.kill.is_some_and(|kill| kill.signal == fact.signal);
         forwards.iter().any(|forward| fact.to(&forward.target) && is_its(forward))
     };
+    // What the main process itself has forked has its listener, too, and without a connection waits for work.
+    let mains = state.candidates.iter().find(|of| of.id.same(main)).map(|of| of.comm);
+    let is_program = |of: Served| Some(of.process().comm) != mains || of.held.connection || of.unobserved;
     let kills = all.iter().filter(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         let exit = exits(&fact.target);
@@ -82,7 +85,7 @@ pub(in crate::correlate::subjects) fn killed(
                 Signal::KILL => exit.is_none_or(|exit| is_by(exit, Signal::KILL)),
                 signal => {
                     let is_by_default = exit.is_some_and(|exit| is_by(exit, signal)) && !has_finished(fact);
-                    is_by_default && !is_forward(fact) && served(state, &id(&fact.target)).is_some()
+                    is_by_default && !is_forward(fact) && served(state, &id(&fact.target)).is_some_and(is_program)
                 }
             }
     });
