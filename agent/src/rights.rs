@@ -188,7 +188,7 @@ pub const OBSERVER_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,
     "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, watch, patch, delete]}",
     "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed; replacement, endpoints and loss are added where they explain something, for which the metadata is watched. Not needed with kubernetes.epitaphs = false.",
-    "Epitaphs are never removed, and fill etcd; and `observed` is missing.",
+    "Epitaphs are never removed, and fill etcd; and they have no field `observed`.",
 );
 pub const OBSERVER_NODE_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,

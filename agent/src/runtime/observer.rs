@@ -519,6 +519,8 @@ impl ObserverLoop {
                 unclean,
             } => epitaphs.written((namespace, name), unclean, clock::now()),
             EpitaphNews::Gone { namespace, name } => epitaphs.gone((namespace, name)),
+            EpitaphNews::Forbidden => epitaphs.forbidden(clock::now()),
+            EpitaphNews::Watched => epitaphs.watched(),
         }
     }
 

@@ -88,7 +88,7 @@ impl Settings {
     /// Of the observer, which completes Epitaphs that agents write.
     pub fn of_observer() -> Settings {
         Settings {
-            // Of an unclean rollout of thousands of pods. Each has 1 KiB at most.
+            // Of an unclean rollout of thousands of pods, a kilobyte each.
             queue: 4096,
             // One for the cluster, where each agent writes one a second.
             rate: Rate {
@@ -169,12 +169,20 @@ impl Sink {
 pub struct Completer {
     sink: Sink,
     facts: Facts,
+    /// Since when RBAC forbids to know what is written.
+    forbidden: Option<Boot>,
+    /// For how long that may be so while an installation is upgraded.
+    patience: Duration,
 }
 
 impl Completer {
     pub fn new(sink: Sink) -> Completer {
-        let facts = Facts::new(FactLimits::default());
-        Completer { sink, facts }
+        Completer {
+            sink,
+            facts: Facts::new(FactLimits::default()),
+            forbidden: None,
+            patience: Settings::of_observer().give_up_refused,
+        }
     }
 
     /// Never waits. `clock`: of this machine.
@@ -186,10 +194,21 @@ impl Completer {
         let Some(observed) = Observed::of(output, clock) else {
             return;
         };
+        if self.forbidden.is_some_and(|since| now.since(since) >= self.patience) {
+            return self.sink.stats.count(EpitaphOutcome::Forbidden, 1);
+        }
         let completion = self.facts.seen(&Key::of(&observed), observed, now);
         self.complete(completion, now);
-        let expired = self.facts.expired(now);
-        self.count(expired);
+        self.expire(now);
+    }
+
+    /// RBAC forbids the watch of Epitaphs, again or still.
+    pub fn forbidden(&mut self, now: Boot) {
+        self.forbidden.get_or_insert(now);
+    }
+
+    pub fn watched(&mut self) {
+        self.forbidden = None;
     }
 
     /// All Epitaphs follow.
@@ -199,12 +218,18 @@ impl Completer {
 
     /// An agent has written this Epitaph, perhaps again.
     pub fn written(&mut self, (namespace, name): (String, String), unclean: bool, now: Boot) {
+        self.expire(now);
         let completion = self.facts.written(&Key { namespace, name }, unclean);
         self.complete(completion, now);
     }
 
     pub fn gone(&mut self, (namespace, name): (String, String)) {
         self.facts.gone(&Key { namespace, name });
+    }
+
+    fn expire(&mut self, now: Boot) {
+        let expired = self.facts.expired(now);
+        self.count(expired);
     }
 
     fn complete(&self, completion: Option<Completion>, now: Boot) {

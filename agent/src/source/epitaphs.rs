@@ -11,7 +11,7 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::api_error::{ApiError, Purpose};
+use super::api_error::{ApiError, FailureReason, Purpose};
 use super::watch::{ANSWER, Change, LeanEpitaph, Watch, WatchCounters, WatchEvent, WatchOptions};
 use crate::error::line;
 use crate::rights;
@@ -39,6 +39,10 @@ pub enum EpitaphNews {
         namespace: String,
         name: String,
     },
+    /// RBAC forbids the watch: what is written is not known.
+    Forbidden,
+    /// What is written is known from here on.
+    Watched,
 }
 
 /// A drop ends it.
@@ -83,17 +87,18 @@ impl EpitaphFeed {
                 WatchEvent::Changed(Change::Applied { object, .. }) => written(object.0),
                 WatchEvent::Changed(Change::Deleted(object)) => gone(object.0),
                 WatchEvent::Interrupted { error, .. } => {
+                    let is_forbidden = error.reason() == FailureReason::Forbidden;
                     if self.failing.as_ref() != Some(&error) {
                         tracing::warn!("{}; Epitaphs are completed later", line(&error));
                         self.failing = Some(error);
                     }
-                    None
+                    is_forbidden.then_some(EpitaphNews::Forbidden)
                 }
                 WatchEvent::Synced { .. } => {
                     if self.failing.take().is_some() {
                         tracing::info!(watch = WATCH, "the watch is complete again");
                     }
-                    None
+                    Some(EpitaphNews::Watched)
                 }
                 WatchEvent::ListFinished => None,
             };
@@ -135,6 +140,16 @@ mod tests {
         }})
     }
 
+    /// Beside that the watch is complete.
+    async fn next(feed: &mut EpitaphFeed) -> Option<EpitaphNews> {
+        loop {
+            match feed.next().await {
+                Some(EpitaphNews::Watched) => {}
+                news => return news,
+            }
+        }
+    }
+
     #[tokio::test]
     async fn epitaphs_are_known_by_a_list_and_by_what_follows() {
         let (pieces, stream) = unbounded_channel();
@@ -164,12 +179,26 @@ mod tests {
                 unclean,
             })
         };
-        assert_eq!(feed.next().await, Some(EpitaphNews::Listed));
-        assert_eq!(feed.next().await, written("a", true));
-        assert_eq!(feed.next().await, written("b", false));
+        assert_eq!(next(&mut feed).await, Some(EpitaphNews::Listed));
+        assert_eq!(next(&mut feed).await, written("a", true));
+        assert_eq!(next(&mut feed).await, written("b", false));
         let (namespace, name) = of("a");
-        assert_eq!(feed.next().await, Some(EpitaphNews::Gone { namespace, name }));
+        assert_eq!(next(&mut feed).await, Some(EpitaphNews::Gone { namespace, name }));
         let first = received.lock().expect("no panic")[0].clone();
         assert_eq!(first.path, "/apis/epitaph.dev/v1alpha1/epitaphs");
+    }
+
+    /// A ClusterRole of before: a list, and no watch.
+    #[tokio::test]
+    async fn a_watch_that_is_forbidden_is_news() {
+        let (client, _) = mock_api::start(|request| {
+            std::future::ready(match request.query.contains("watch=") {
+                true => mock_api::failure(403, "epitaphs.epitaph.dev is forbidden: User \"x\" cannot watch"),
+                false => Answer::Json(200, json!({"metadata": {"resourceVersion": "4"}, "items": []})),
+            })
+        });
+        let mut feed = EpitaphFeed::start(&client, &Arc::default());
+        assert_eq!(next(&mut feed).await, Some(EpitaphNews::Listed));
+        assert_eq!(next(&mut feed).await, Some(EpitaphNews::Forbidden));
     }
 }

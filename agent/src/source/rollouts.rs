@@ -161,7 +161,11 @@ impl Follower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let news = tokio::select! {
-                Some((_, event)) = self.watched.recv() => self.take(event),
+                event = self.watched.recv() => match event {
+                    Some((_, event)) => self.take(event),
+                    // The watch's task ended, which it does not by itself: the observer starts anew.
+                    None => return,
+                },
                 Some(answer) = self.answers.join_next() => {
                     // None: the task panicked, and its question stays asked: no other is asked about that workload.
                     answer.ok().and_then(|(question, answer)| self.answered(&question, answer)).into_iter().collect()

@@ -125,8 +125,7 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
         took.as_secs_f64(),
         outcomes(&observer)?
     );
-    print(&own, &others, pods);
-    Ok(())
+    print(&own, &others, pods)
 }
 
 /// kwok, until the drop.
@@ -285,7 +284,7 @@ fn outcomes(observer: &Service) -> anyhow::Result<String> {
     Ok(all.join(", "))
 }
 
-fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods: usize) {
+fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods: usize) -> anyhow::Result<()> {
     println!("| Written for a rollout of {pods} pods | Requests | kB |");
     println!("|---|---|---|");
     for (of, by) in [(own, "Epitaph"), (others, "Kubernetes")] {
@@ -304,7 +303,7 @@ fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods
     let (nodes, hourly) = COMPUTED;
     let times = nodes * hourly / pods as f64;
     // The observer removes each Epitaph later, one request each.
-    let (count, bytes) = (pods as f64, removal().len() as f64);
+    let (count, bytes) = (pods as f64, removal()?.len() as f64);
     let removed = (own.0 + count, own.1 + count * bytes);
     let rows = [
         (format!("a rollout of {pods} pods"), own, 1.0),
@@ -326,10 +325,11 @@ fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods
             100.0 * own.1 / others.1,
         );
     }
+    Ok(())
 }
 
 /// The body of a request that removes one Epitaph.
-fn removal() -> String {
+fn removal() -> anyhow::Result<String> {
     let only_this = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some("6f1cfb2f-0b8d-4b54-9d0d-2f0a6f3f4b7e".to_owned()),
@@ -337,5 +337,5 @@ fn removal() -> String {
         }),
         ..DeleteParams::default()
     };
-    serde_json::to_string(&only_this).unwrap_or_default()
+    serde_json::to_string(&only_this).context("a request that removes an Epitaph")
 }

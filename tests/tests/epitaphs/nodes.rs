@@ -131,6 +131,8 @@ impl Observing {
                 match news {
                     EpitaphNews::Listed => self.completer.listed(),
                     EpitaphNews::Gone { namespace, name } => self.completer.gone((namespace, name)),
+                    EpitaphNews::Forbidden => self.completer.forbidden(clock::now()),
+                    EpitaphNews::Watched => self.completer.watched(),
                     EpitaphNews::Written {
                         namespace,
                         name,
@@ -280,6 +282,20 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
     observer.until_written("cart-6").await?;
     reported(&seen, EpitaphOutcome::Written, 6)?;
     assert_eq!(observed("cart-6")?["endpoints"][0]["service"], "web");
+
+    // Another observer, which saw none of that: what was written stays.
+    let mut next = Observing {
+        completer: Completer::new(seen.clone()),
+        feed: EpitaphFeed::start(&client, &Arc::default()),
+    };
+    next.see(&removal("cart-6", "admin"));
+    next.until_written("cart-6").await?;
+    reported(&seen, EpitaphOutcome::Written, 7)?;
+    let both = observed("cart-6")?;
+    let services = both["endpoints"].as_array().into_iter().flatten();
+    let services: Vec<&Value> = services.map(|of| &of["service"]).collect();
+    assert_eq!(services, ["web", "admin"], "{both}");
+    drop(next);
 
     // The agent writes once more: the observer's field stays.
     let mut again = pod("shop", "cart-1", "node-1");

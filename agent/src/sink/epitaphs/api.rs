@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use epitaph_core::render::resource::{
-    CONTAINER, Epitaph, EpitaphReport, GROUP, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaph, Observed, PLURAL, VERSION,
+    CONTAINER, Epitaph, EpitaphObserved, EpitaphReport, GROUP, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaph, Observed, PLURAL,
+    VERSION,
 };
 use epitaph_core::text::bounded;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -126,16 +127,28 @@ impl Epitaphs {
         }
     }
 
-    /// The observer's field of an object that the agent has written.
+    /// The observer's field of an object that the agent has written. What an earlier observer wrote there stays.
     async fn completed(&self, key: &Key, observed: &Observed) -> Result<Done, Failure> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.resource);
-        let patch = Patch::Merge(observed.patch());
-        match api.patch(&key.name, &PatchParams::default(), &patch).await {
-            Ok(_) => Ok(Done::Written),
+        let nothing = Patch::Merge(json!({}));
+        let existing = match api.patch(&key.name, &PatchParams::default(), &nothing).await {
             // Removed meanwhile, because of its age or by a user.
-            Err(error) if is(&error, 404) && names_object(&error) => Ok(Done::Absent),
-            Err(error) => Err(failure(&error, self.rights.pods)),
+            Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
+            existing => existing.map_err(|error| failure(&error, self.rights.pods))?,
+        };
+        let earlier = existing.data.get("observed").cloned().unwrap_or_default();
+        // One that cannot be read is of another version: it is written over.
+        let earlier: EpitaphObserved = serde_json::from_value(earlier).unwrap_or_default();
+        let whole = observed.clone().after(&earlier);
+        if whole.observed == earlier {
+            return Ok(Done::Known);
         }
+        let patched = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(whole.patch()))
+            .await;
+        patched
+            .map(|_| Done::Written)
+            .map_err(|error| failure(&error, self.rights.pods))
     }
 
     async fn written(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {

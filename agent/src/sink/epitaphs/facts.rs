@@ -24,7 +24,8 @@ pub(super) struct FactLimits {
 impl Default for FactLimits {
     fn default() -> FactLimits {
         FactLimits {
-            // A kilobyte each at most. Five thousand nodes on which sixty pods an hour terminate have so many in four minutes.
+            // A kilobyte each, with a Service and a replacement; five at most. Five thousand nodes on which sixty pods an hour terminate have
+            // so many in four minutes.
             pods: 20_000,
             // More than are kept in the cluster.
             epitaphs: 50_000,
@@ -48,8 +49,12 @@ pub(super) struct Facts {
 struct Held {
     since: Boot,
     whole: Observed,
-    /// Facts that are in no write so far.
+    /// Facts that are in no write so far, for the count.
     unwritten: u64,
+    /// There is or was an Epitaph.
+    is_known: bool,
+    /// All of it is on its way to the Epitaph that there is. A write that fails is counted, and is not repeated from here.
+    is_written: bool,
 }
 
 /// All that was seen of one pod, for its Epitaph.
@@ -91,12 +96,15 @@ impl Facts {
                     ..observed.after(&held.whole.observed)
                 };
                 held.unwritten += 1;
+                held.is_written = false;
             }
             None => {
                 let held = Held {
                     since: now,
                     whole: observed,
                     unwritten: 1,
+                    is_known: false,
+                    is_written: false,
                 };
                 self.held.insert(key.clone(), held);
                 self.order.push_back(key.clone());
@@ -114,8 +122,12 @@ impl Facts {
         self.completion(key, unclean)
     }
 
+    /// An agent may write it anew.
     pub fn gone(&mut self, key: &Key) {
         self.epitaphs.remove(key);
+        if let Some(held) = self.held.get_mut(key) {
+            held.is_written = false;
+        }
     }
 
     /// All Epitaphs follow anew.
@@ -149,16 +161,21 @@ impl Facts {
     fn forget_first(&mut self, unwritten: &mut Unwritten) {
         let Some(key) = self.order.pop_front() else { return };
         let Some(held) = self.held.remove(&key) else { return };
-        match self.epitaphs.contains_key(&key) {
+        match held.is_known {
             true => unwritten.unneeded += held.unwritten,
             false => unwritten.absent += held.unwritten,
         }
     }
 
-    /// Of an Epitaph, where there are new facts that explain something.
+    /// Of an Epitaph that there is, where there are new facts that explain something.
     fn completion(&mut self, key: &Key, unclean: bool) -> Option<Completion> {
-        let held = self.held.get_mut(key).filter(|held| held.unwritten > 0)?;
-        (unclean || held.whole.is_notable).then(|| Completion {
+        let held = self.held.get_mut(key)?;
+        held.is_known = true;
+        if held.is_written || !(unclean || held.whole.is_notable) {
+            return None;
+        }
+        held.is_written = true;
+        Some(Completion {
             observed: held.whole.clone(),
             since: held.since,
             count: std::mem::take(&mut held.unwritten),
@@ -231,6 +248,9 @@ mod tests {
         );
         assert_eq!(facts.written(&b, true), None);
         assert_eq!(services(facts.seen(&b, left("web", false), BEGIN)), all(&["web"], 1));
+        // Removed, and written anew by the agent of a pod that lives on.
+        facts.gone(&b);
+        assert_eq!(services(facts.written(&b, true)), all(&["web"], 0));
     }
 
     #[test]
@@ -256,6 +276,8 @@ mod tests {
         facts.seen(&a, left("admin", false), BEGIN);
         facts.seen(&b, left("web", true), BEGIN.plus(HOUR / 2));
         assert_eq!(facts.expired(BEGIN.plus(HOUR / 2)), Unwritten::default());
+        // Removed before the facts are forgotten: an agent had written it.
+        facts.gone(&a);
         let (unneeded, absent) = (2, 0);
         assert_eq!(facts.expired(BEGIN.plus(HOUR)), Unwritten { unneeded, absent });
         let (unneeded, absent) = (0, 1);

@@ -72,7 +72,7 @@ impl Object {
     pub fn after(self, earlier: &Object) -> Object {
         match (self, earlier) {
             (Object::Pod(newer), Object::Pod(earlier)) => Object::Pod(Box::new(newer.after(&earlier.report))),
-            // All that the observer saw of a pod is in each.
+            (Object::Observed(newer), Object::Observed(earlier)) => Object::Observed(newer.after(&earlier.observed)),
             (newer, _) => newer,
         }
     }
