@@ -51,12 +51,13 @@ impl Drops {
         join(&mut self.holes, hole);
     }
 
-    /// Of another process than the main one. `matters`: also without a stop signal that it got.
-    pub fn exit(&mut self, at: Boot, matters: bool) {
+    /// Of another process than the main one. `counts`: a timeline had it; `matters`: also without a stop signal that it got.
+    pub fn exit(&mut self, at: Boot, counts: bool, matters: bool) {
         let hole = Hole::of(Origin::Dropped, Kind::ProcessExit, at, at, 1);
         match &mut self.exits {
-            Some(known) => known.extend(&hole),
-            None => self.exits = Some(hole),
+            Some(known) if counts => known.extend(&hole),
+            None if counts => self.exits = Some(hole),
+            _ => {}
         }
         if matters {
             self.add(hole);
@@ -81,7 +82,7 @@ impl Drops {
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
         self.holes.retain(|hole| hole.to.is_none_or(|to| to > end));
-        self.exits = None;
+        self.exits.take_if(|hole| hole.to.is_none_or(|to| to <= end));
     }
 
     pub fn bytes(&self) -> usize {

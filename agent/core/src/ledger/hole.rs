@@ -97,9 +97,10 @@ impl Hole {
     }
 }
 
-/// Adds a hole: those of the same records are one, so of many losses a few remain.
+/// Adds a hole: those of the same records are one, so of many losses a few remain. Between two gaps somebody observed.
 pub(super) fn join(holes: &mut Vec<Hole>, hole: Hole) {
-    match holes.iter_mut().find(|known| known.is_like(&hole)) {
+    let is_loss = hole.why != Origin::Gap;
+    match holes.iter_mut().find(|known| is_loss && known.is_like(&hole)) {
         Some(known) => known.extend(&hole),
         None => holes.push(hole),
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::coverage::{Coverage, KEPT_LOSSES};
-use super::{Drops, Hole, Home, Ledger, LossPlace, Origin, Whose};
+use super::{Drops, Hole, Home, Ledger, LossPlace, Origin, Whose, merged};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -68,6 +68,28 @@ fn what_was_dropped_of_others_does_not_hide_what_was_dropped_of_the_main_process
     let coverage = Coverage::default();
     let ledger = Ledger::new(&coverage, home("/app"), &drops);
     assert_eq!(ledger.of_main(at(0), at(3)).count(), 1);
+}
+
+/// Also where each is short, and long before what is asked: they do not join.
+#[test]
+fn between_two_gaps_somebody_observed() {
+    let gap = |from: u64, to: u64| Hole::gap(Boot(from), Some(Boot(to)));
+    let holes = merged([gap(0, 1), gap(500, 501)].into_iter());
+    assert!(!holes.iter().any(|hole| hole.overlaps(Boot(100), Boot(400))), "{holes:?}");
+}
+
+/// Only a timeline counts the exits that it could not keep, and those of the next life are not over.
+#[test]
+fn exits_that_no_timeline_had_are_not_counted() {
+    let mut drops = Drops::NONE;
+    drops.exit(Boot(1), false, true);
+    assert_eq!((drops.exits(), drops.holes().count()), (None, 1));
+    drops.exit(Boot(2), true, false);
+    drops.exit(Boot(9), true, false);
+    drops.expire(Boot(5));
+    assert_eq!(drops.exits().and_then(|hole| hole.most), Some(2));
+    drops.expire(Boot(9));
+    assert_eq!(drops.exits(), None);
 }
 
 #[test]

@@ -164,8 +164,8 @@ impl Pod {
         let shutdown = life.shutdown.as_ref()?;
         let latest = life.stop.or(life.end)?;
         // A stop signal that nobody saw.
-        let hidden = life.hidden_stops.iter().filter(|hole| hole.reaches(shutdown.begin));
-        let hidden = hidden.map(|hole| hole.from).min().filter(|_| life.stop.is_none());
+        let hidden = life.hidden_stops.iter().map(|hole| hole.from).min();
+        let hidden = hidden.filter(|_| life.stop.is_none());
         let earliest = life.stop.or(hidden).unwrap_or(latest);
         // In an outage, also one that ended with a later version or with a list without the pod, the watch does not show which came first.
         let gone = self.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);

@@ -407,15 +407,17 @@ impl State {
         while self.exits.len() > cap {
             let plain = self.exits.iter().position(|(_, exit)| is_plain(exit));
             let dropped = self.exits.remove(plain.unwrap_or(0));
-            // Without a timeline nobody asks for the others.
-            let (with_timeline, dropped) = (self.timeline.is_some(), dropped.into_iter());
-            self.drop_exits(dropped.filter(|(_, exit)| with_timeline || !is_plain(exit)));
+            self.drop_exits(dropped, self.timeline.is_some());
         }
     }
 
-    fn drop_exits(&mut self, dropped: impl IntoIterator<Item = (Boot, ProcessExit)>) {
+    /// Without a timeline most exits are nobody's matter.
+    fn drop_exits(&mut self, dropped: impl IntoIterator<Item = (Boot, ProcessExit)>, counts: bool) {
         for (at, exit) in dropped {
-            self.rare_mut().drops.exit(at, !is_plain(&exit));
+            let matters = !is_plain(&exit);
+            if counts || matters {
+                self.rare_mut().drops.exit(at, counts, matters);
+            }
         }
     }
 
@@ -513,7 +515,7 @@ impl State {
     pub fn squeeze(&mut self) -> u64 {
         let exits = std::mem::take(&mut self.exits);
         let dropped = exits.len() as u64;
-        self.drop_exits(exits);
+        self.drop_exits(exits, true);
         if !self.early.is_empty() {
             // Only a timeline knows what it lost.
             self.timeline();

@@ -107,6 +107,12 @@ fn histories_that_broke_the_rule() {
             +11.5 KILL runc -> log\n+11.51 exit log KILL\n+12 pod web app=137:Error log=137:Error\n+13 gone web",
             9.32,
         ),
+        // The deletion's own grace period is not that of an earlier stop, which nobody saw.
+        (
+            "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\nproc probe in=web:app pid=991 ns=10 start=+5.9 parent=shim comm=probe
+            +5 TERM runc -> main handler\n+6 exec probe\n+6.1 exit probe 0\n+100.05 pod web deleted=+100:1\n+101 exit main 0",
+            5.0,
+        ),
     ];
     // Clients count from the stop signal on, as long ago as it was.
     let of_none =

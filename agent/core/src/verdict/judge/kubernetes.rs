@@ -16,7 +16,7 @@ use crate::ledger::{self, Hole};
 use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, SLOW_KILL, STUCK_AFTER};
+use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
@@ -26,6 +26,9 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
         None if case.shutdown.is_some() => Cause::NodeShutdown,
         None => Cause::Stopped,
         Some(context) if may_be_evicted(case, context) => Cause::Unknown,
+        Some(PodContext {
+            request: Some(request), ..
+        }) if may_be_before(case, request) => Cause::Unknown,
         Some(PodContext {
             stop_reason: Some(stop_reason),
             ..
@@ -57,13 +60,7 @@ pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
 
 /// The container may have been stopped before the request: nobody observed whether it was.
 fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
-    // One that was stopped in a gap ran on for its grace period at most.
-    let longest = case.kubernetes.and_then(|context| Some(context.grace? + SLOW_KILL));
-    let lasts = |to: Boot| longest.is_none_or(|longest| to.plus(longest) > request.earliest);
-    let is_unseen = |hole: &Hole| {
-        let is_gap = hole.why == ledger::Origin::Gap;
-        is_gap && hole.from < request.earliest && hole.to.is_none_or(lasts)
-    };
+    let is_unseen = |hole: &Hole| hole.why == ledger::Origin::Gap && hole.from < request.earliest;
     let missing = &case.missing;
     case.stop().is_none() && (missing.inactive.contains(&Kind::SignalGenerate) || missing.stops.iter().any(is_unseen))
 }
@@ -80,7 +77,8 @@ pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
         // These stop a container only after the deletion request; the kubelet's own evictions and restarts do not wait for one.
         (Some(reason), Some(request)) => {
             let by_request = matches!(reason.cause, Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint);
-            by_request && request.earliest >= since
+            // A grace period of 0 is why the runtime sent SIGKILL without a stop signal.
+            by_request && request.earliest >= since && (!killed || is_forced(context))
         }
         _ => false,
     }
