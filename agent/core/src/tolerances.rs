@@ -88,9 +88,6 @@ pub const SENT_AGAIN: Duration = Duration::from_millis(900);
 pub const PORTS_LAST: Duration = Duration::from_secs(60);
 /// A preStop sleep that is longer than needed is advised against beyond this.
 pub const LEAST_EXCESS: Duration = Duration::from_secs(10);
-/// Bytes of the client so soon after the server's can be a reaction of its protocol: HTTP/2 acknowledges settings and large answers. Three ticks
-/// of the slowest kernels, and more than the way to another zone and back; a client that is farther away, or kept from running, reacts later.
-pub const REACTS: Duration = Duration::from_millis(30);
 /// An answer that is written at once was prepared in less, mostly.
 pub const ANSWERS: Duration = Duration::from_millis(100);
 /// A stream or a download pauses for less, and a server that speaks first greets its client sooner.

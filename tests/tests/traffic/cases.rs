@@ -64,7 +64,7 @@ impl Case {
         u64::from(has_goodbye && self.lost == 0)
     }
 
-    /// Whether the clients' reaction must not wait for CPU time: 30 ms later it counts as a request.
+    /// Whether the clients' reaction must not wait for CPU time: three ticks later it counts as a request.
     pub fn needs_prompt_clients(&self) -> bool {
         self.usage == "idle-large"
     }
@@ -109,7 +109,7 @@ const fn rust(usage: &'static str, way: &'static str, lost: u64, undecided: u64)
     }
 }
 
-/// The kernel's counts or the program's own call decide: the client's last bytes are the last by far more than 30 ms (clients pause
+/// The kernel's counts or the program's own call decide: the client's last bytes are the last by far more than three ticks (clients pause
 /// before their next request, and the server sends nothing until the answer), or the server closes with shutdown(2) (nginx, Apache httpd,
 /// HAProxy at a graceful stop).
 const DECIDED: u64 = 0;
@@ -121,14 +121,14 @@ const RARELY: u64 = 1;
 
 /// A race that had any result up to two or three in the same runs, for each connection anew: whether the close follows the last bytes
 /// within a tick (Go's `Shutdown` polls; tonic), whether the client's goodbye comes after the close (TLS), whether the client closes at the
-/// error before the server exits (PostgreSQL), whether the first request comes within 30 ms of the handshake (TLS 1.2).
+/// error before the server exits (PostgreSQL), whether the first request comes within three ticks of the handshake (TLS 1.2).
 const RACE: u64 = CLIENTS;
 
 /// The kernel's counts are those of a loss where there is none, and the reverse: each connection is undecided. Without a loss: an idle
 /// connection after an answer, closed by the exit or by close(2) before it. With a loss: the server's last bytes are a part of the answer (a
 /// stream, a download, a subscription, an open websocket), of the protocol (TLS's handshake and tickets, HTTP/2's settings, the pings of
 /// Go's gRPC server at each request) or a warning (PostgreSQL), or the client acknowledges an answer of HTTP/2 (`idle-large`), or its next
-/// request comes within 30 ms of the answer (`at-once`).
+/// request comes within three ticks of the answer (`at-once`).
 const ALIKE: u64 = CLIENTS;
 
 pub const CASES: &[Case] = &[

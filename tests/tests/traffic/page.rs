@@ -20,7 +20,7 @@ other side has acknowledged them. This proves some losses, not all:
 | At the exit, or at a close as a part of it | Counts as |
 |---|---|
 | the client has sent bytes, and the server none | cut |
-| the last bytes are the client's, more than 30 ms later than the server's | cut |
+| the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
 | bytes were not read, or came after the close | reset |
 | in the accept queue at the close of the listener | reset. If the client had closed first: undecided if the client had sent bytes, otherwise no loss |
 | aborted by the server (SO_LINGER 0) with all bytes read, while bytes that the server had written were not sent yet | reset; undecided if the client had closed first |
@@ -36,7 +36,7 @@ other side has acknowledged them. This proves some losses, not all:
 An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
 its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
 TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
-no alert follows. So is a request that came within 30 ms of the last answer: clients of HTTP/2 react to an answer that soon. A client
+no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
 that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut; the clients of
 `idle-large` have real-time priority.
 

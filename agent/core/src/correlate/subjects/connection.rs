@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::event::{Tcp, TcpCounts, TcpOp, TcpState};
 use crate::termination::{Count, RefusedSource, Traffic};
 use crate::time::{Boot, TickRate};
-use crate::tolerances::{ANSWERS, PAUSE, REACTS, SAME_MOMENT, SENT_AGAIN};
+use crate::tolerances::{ANSWERS, PAUSE, SAME_MOMENT, SENT_AGAIN};
 
 /// Both ends of a connection, as its server sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,7 +248,7 @@ impl Use {
             Some(counts) if is_unused(tcp) && is_young(tcp, &counts, rate) => undecided,
             Some(_) if is_unused(tcp) => Use::Idle,
             Some(counts) if wrote_nothing(tcp, &counts) => Use::Unanswered,
-            Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > rate.ticks(REACTS) => Use::Unanswered,
+            Some(counts) if received(tcp, &counts) > 0 && ahead(&counts) > REACTS => Use::Unanswered,
             _ => undecided,
         }
     }
@@ -317,7 +317,9 @@ impl Close {
     }
 }
 
-/// A jiffy, of any rate: the resolution of these times.
+/// Jiffies, of any rate: the resolution of these times. Bytes of the client so soon after the server's can be a reaction of its protocol:
+/// HTTP/2 acknowledges settings and large answers. A client that is kept from running reacts later; nothing bounds that.
+const REACTS: i32 = 3;
 const TICK: i32 = 1;
 /// More than the last part of an answer: the answer itself may have been under way.
 const LARGE: u32 = 64 << 10;

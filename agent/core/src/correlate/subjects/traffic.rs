@@ -14,7 +14,7 @@
 //! - An RST by an abort (SO_LINGER 0) proves a loss only where bytes were unread, the client's last bytes have no answer, or bytes that were
 //!   written were never sent to a client that had not closed. Otherwise the connection is undecided: the RST drops what the client has not received, and a request within a stream.
 //! - *cut*: ESTABLISHED → FIN_WAIT1, by the exit of a process or by close(2), if the client's last bytes have no answer: nothing was
-//!   ever sent, or the client's last bytes came more than 30 ms after the server's. Sooner they can be a reaction of the client's
+//!   ever sent, or the client's last bytes came more than three ticks after the server's. Sooner they can be a reaction of the client's
 //!   protocol (an acknowledgement of HTTP/2's settings).
 //! - *idle*: the same, if neither side had ever sent a byte.
 //! - *undecided*: the same by the exit, if neither is proven: the server had sent last, and an idle keep-alive connection, a stream that

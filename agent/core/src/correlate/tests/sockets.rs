@@ -694,13 +694,13 @@ fn a_close_just_before_the_exit_is_the_programs_decision_only_where_that_is_show
             "+0.9 TERM runc -> main handler\n+0.95 tcp app closed-by-itself 80 5001 IDLE jiffies=450",
             Quiet,
         ),
-        // The client's bytes came last, more than 30 ms later, or sooner: then they may be a reaction.
+        // The client's bytes came last, more than three ticks later, or sooner: then they may be a request.
         (
-            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=29 jiffies=29 shutdown",
+            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=24 jiffies=24 shutdown",
             Cut,
         ),
         (
-            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=28 jiffies=28 shutdown",
+            "+1.9 tcp app closed-by-itself 80 5001 sent=9 received=50 last-sent=20 last-received=23 jiffies=23 shutdown",
             Undecided,
         ),
         (
