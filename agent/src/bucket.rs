@@ -25,7 +25,7 @@ impl Bucket {
 
     /// Takes a token, or returns the time until one is available.
     pub fn take(&mut self, now: Boot) -> Result<(), Duration> {
-        let share = self.share();
+        let share = 1_000_000_000 / u64::from(self.rate.per_second.max(1));
         let full_at = self.full_at.max(now).0 + share;
         let room = share * u64::from(self.rate.burst.max(1));
         let wait = full_at.saturating_sub(now.0.saturating_add(room));
@@ -34,16 +34,6 @@ impl Bucket {
         }
         self.full_at = Boot(full_at);
         Ok(())
-    }
-
-    /// The last token was not needed.
-    pub fn give_back(&mut self) {
-        self.full_at = Boot(self.full_at.0.saturating_sub(self.share()));
-    }
-
-    /// Nanoseconds of one token.
-    fn share(&self) -> u64 {
-        1_000_000_000 / u64::from(self.rate.per_second.max(1))
     }
 }
 

@@ -186,9 +186,9 @@ pub const OBSERVER_POST_EVENTS: Right = right(
 );
 pub const OBSERVER_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,
-    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, patch, delete]}",
-    "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed; replacement, endpoints and loss are added, once. Not needed with kubernetes.epitaphs = false.",
-    "Epitaphs are never removed, and fill etcd.",
+    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, watch, patch, delete]}",
+    "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed; replacement, endpoints and loss are added where they explain something, for which the metadata is watched. Not needed with kubernetes.epitaphs = false.",
+    "Epitaphs are never removed, and fill etcd; and they have no field `observed`.",
 );
 pub const OBSERVER_NODE_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -160,8 +159,8 @@ fn alerts_fire_for_real_and_resolve() -> anyhow::Result<()> {
         || Ok(prometheus.query("epitaph_terminations_total")?.is_empty()),
         false,
     )?;
-    // The subject is time: three evaluations of the rules.
-    sleep(3 * Duration::from_secs(1));
+    // An alert's first evaluation, its notification, and one more.
+    prometheus.evaluates(3, TO_FIRE)?;
     let early = alertmanager.alerts()?;
     let is_ours = |alert: &Alert| alert.label("runtime") == "containerd" || !alert.label("epitaph_workload_name").is_empty();
     let early: Vec<_> = early.iter().filter(|alert| is_ours(alert)).collect();

@@ -3,6 +3,7 @@
 //! Each attack runs against the real program, with bounded numbers and on the loopback only. During the attack the health endpoints
 //! answer, and the memory of the program grows by less than [`HTTP_MEMORY`].
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -157,6 +158,35 @@ fn ask(port: u16, path: &str) -> anyhow::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
+/// The sockets of the process that listen or are bound, as the kernel lists them: `tcp 0100007F:1F90`.
+fn listening(pid: u32) -> anyhow::Result<BTreeSet<String>> {
+    let mut sockets = BTreeSet::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // One that is closed meanwhile is not of interest.
+        let Ok(target) = std::fs::read_link(entry?.path()) else {
+            continue;
+        };
+        if let Some(inode) = target.to_string_lossy().strip_prefix("socket:[") {
+            sockets.insert(inode.trim_end_matches(']').to_owned());
+        }
+    }
+    let mut found = BTreeSet::new();
+    for (table, state) in [
+        ("tcp", "0A"),
+        ("tcp6", "0A"),
+        ("udp", "07"),
+        ("udp6", "07"),
+        ("raw", "07"),
+        ("raw6", "07"),
+    ] {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        let rows = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let of_process = rows.filter(|row| row.len() > 9 && row[3] == state && sockets.contains(row[9]));
+        found.extend(of_process.map(|row| format!("{table} {}", row[1])));
+    }
+    Ok(found)
+}
+
 /// Opens `count` connections and writes as much of `bytes` to each as the agent reads. After each round it answers a request that came in
 /// behind all of them; the last round is one in which it has read nothing more.
 fn flood(port: u16, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
@@ -189,6 +219,17 @@ fn flood(port: u16, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
         let _ = ask(port, "/healthz");
     }
     open.into_iter().map(|(stream, _)| stream).collect()
+}
+
+/// docs/threat-model.md: the only listeners.
+#[test]
+fn nothing_listens_beyond_the_two_ports() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("nothing_listens_beyond_the_two_ports")? else {
+        return Ok(());
+    };
+    let ports = [stage.service.port, stage.health].map(|port| format!("tcp 0100007F:{port:04X}"));
+    assert_eq!(listening(stage.service.pid())?, BTreeSet::from(ports));
+    stage.end()
 }
 
 /// 800 heads of 400 KB without an end: 320 MB if the agent kept them.

@@ -1,5 +1,7 @@
 //! Events as a real kube-apiserver takes them: the agent's sink with the rights of its manifest, without an agent around it.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,11 +133,23 @@ async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<
     others_worker.shutdown(TIMEOUT).await;
     assert_eq!(one(&events(&kubectl, "shop")?.1)?["series"]["count"], 2);
 
-    // The API server is away for a while.
+    // The API server is away for a while. The second attempt at its port shows that the first one failed.
     plane.stop_api_server()?;
+    let attempts = TcpListener::bind((Ipv4Addr::LOCALHOST, plane.port()))?;
+    attempts.set_nonblocking(true)?;
     offer(&sink, &[unclean("shop", "cart-meanwhile", &uid)]);
-    // The subject is time: attempts at an API server that does not run.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    for attempt in ["the first attempt", "the second attempt"] {
+        tokio::task::block_in_place(|| {
+            until(attempt, || match attempts.accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Err(format!("{:?}", sink.stats()))),
+                accepted => {
+                    accepted?;
+                    Ok(Ok(()))
+                }
+            })
+        })?;
+    }
+    drop(attempts);
     assert_eq!(sink.stats().get(Outcome::Posted), 4);
     plane.start_api_server()?;
     reported(&sink, Outcome::Posted, 6).await?;

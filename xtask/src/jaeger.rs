@@ -6,7 +6,6 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -201,8 +200,8 @@ fn free_ports() -> Result<()> {
 }
 
 fn ready(child: &mut Child, log: &Path) -> Result<()> {
-    const STEP: Duration = Duration::from_millis(100);
-    for _ in 0..600 {
+    const TO_START: Duration = Duration::from_secs(60);
+    let ready = shell::found_within(TO_START, || {
         if let Some(status) = child.try_wait().context("waiting for Jaeger")? {
             let text = fs::read_to_string(log).unwrap_or_default();
             let tail: Vec<&str> = text.lines().rev().take(5).collect();
@@ -211,18 +210,14 @@ fn ready(child: &mut Child, log: &Path) -> Result<()> {
                 tail.into_iter().rev().collect::<Vec<_>>().join("\n")
             );
         }
-        if answers(ADMIN, "/") && answers(QUERY, "/api/services") {
-            return Ok(());
-        }
-        thread::sleep(STEP);
+        Ok((answers(ADMIN, "/") && answers(QUERY, "/api/services")).then_some(()))
+    })?;
+    if ready.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+        bail!("Jaeger was not ready within {} s; see {}", TO_START.as_secs(), log.display());
     }
-    let _ = child.kill();
-    let _ = child.wait();
-    bail!(
-        "Jaeger was not ready within {} s; see {}",
-        600 * STEP.as_millis() / 1000,
-        log.display()
-    )
+    Ok(())
 }
 
 /// Whether an HTTP GET of `path` is answered with 200.

@@ -20,6 +20,7 @@ mod fresh;
 mod fuzz;
 mod go;
 mod image;
+mod in_a_row;
 mod jaeger;
 mod journal;
 mod kernels;
@@ -57,9 +58,10 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,...] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--arm64] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,... | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--arm64] | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
-                --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy; \
+                --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy (timing: those that a loaded machine can disturb); \
+                --repeat: so many runs in a row, beside so many busy loops (--loops), without a retry, with a row in docs/tiers.md; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \

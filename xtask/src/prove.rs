@@ -1,4 +1,5 @@
-//! The last result of each tier of tests, in `docs/tiers.md`: run here, and written from what the tier printed.
+//! The last result of each tier of tests, in `docs/tiers.md`: run here, and written from what the tier printed. And the last runs in a row
+//! ([`crate::in_a_row`]).
 
 use std::{
     fs,
@@ -100,10 +101,49 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         failed += u32::from(!result.succeeded);
         // After each: a tier that is cut short costs none of the others.
         let before = fs::read_to_string(&path).unwrap_or_default();
-        fs::write(&path, page(&before, tier, &result)).with_context(|| format!("writing {}", path.display()))?;
+        fs::write(&path, page(&before, Some((tier, &result)), None)).with_context(|| format!("writing {}", path.display()))?;
     }
     shell::log(format_args!("the results are in {PAGE}"));
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tests that ran several times.
+pub struct Row {
+    /// Which tests, and the number of busy loops: a row for each pair.
+    pub key: [String; 2],
+    /// Runs, runs without a failure, minutes of a run, what failed.
+    pub cells: [String; 4],
+}
+
+impl Row {
+    fn begin(&self) -> String {
+        format!("| {} |", self.key.join(" | "))
+    }
+}
+
+/// Writes the row into the page, and returns it.
+pub fn record(row: &Row) -> Result<String> {
+    let path = shell::root().join(PAGE);
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let text = format!("{} {} | {} |", row.begin(), row.cells.join(" | "), stamp()?.join(" | "));
+    let page = page(&before, None, Some((row, &text)));
+    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    Ok(text)
+}
+
+/// Date, kernel, commit.
+fn stamp() -> Result<[String; 3]> {
+    let commit = shell::read(
+        Command::new("git")
+            .current_dir(shell::root())
+            .args(["describe", "--always", "--dirty"]),
+    )?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("reading the kernel's release")?;
+    Ok([
+        shell::read(Command::new("date").args(["-u", "+%F"]))?,
+        kernel.trim().to_owned(),
+        commit,
+    ])
 }
 
 struct Outcome {
@@ -113,11 +153,7 @@ struct Outcome {
 }
 
 fn run(tier: &Tier) -> Result<Outcome> {
-    let commit = shell::read(
-        Command::new("git")
-            .current_dir(shell::root())
-            .args(["describe", "--always", "--dirty"]),
-    )?;
+    let [date, kernel, commit] = stamp()?;
     let mut cargo = shell::cargo();
     cargo
         .args(["run", "--quiet", "--package", "xtask", "--"])
@@ -138,15 +174,7 @@ fn run(tier: &Tier) -> Result<Outcome> {
     let status = child.wait().context("waiting for the tier")?;
     Ok(Outcome {
         succeeded: status.success(),
-        cells: [
-            result(totals, status),
-            shell::read(Command::new("date").args(["-u", "+%F"]))?,
-            fs::read_to_string("/proc/sys/kernel/osrelease")
-                .context("reading the kernel's release")?
-                .trim()
-                .to_owned(),
-            commit,
-        ],
+        cells: [result(totals, status), date, kernel, commit],
     })
 }
 
@@ -172,31 +200,43 @@ fn result(totals: Option<String>, status: ExitStatus) -> String {
     }
 }
 
-/// The page with the new result of `tier`; the other rows as they were.
-fn page(before: &str, tier: &Tier, outcome: &Outcome) -> String {
+/// The page with the new result of a tier, or of runs in a row; the other rows as they were.
+fn page(before: &str, tier: Option<(&Tier, &Outcome)>, runs: Option<(&Row, &str)>) -> String {
     let mut page = String::from(
         "# Tiers of tests\n\n\
-         Written by `cargo xtask prove`; do not edit. Each row is the last run of the tier that was recorded, with the kernel of the machine\n\
-         and the commit (`-dirty`: with changes on top).\n\n\
+         This page answers: which tests ran last, when, and with which result? Written by `cargo xtask prove` and `cargo xtask test --repeat`;\n\
+         do not edit. Each row is the last run that was recorded, with the kernel of the machine and the commit (`-dirty`: with changes on top).\n\n\
          | Tier | `cargo xtask …` | What | Result | Date | Kernel | Commit |\n|---|---|---|---|---|---|---|\n",
     );
     for known in TIERS {
         let begin = format!("| {} | `{}` | {} |", known.name, known.command, known.what);
-        let of_before = before.lines().find(|line| line.starts_with(&format!("| {} |", known.name)));
-        let cells = match (known.name == tier.name, of_before) {
-            (true, _) => outcome.cells.join(" | "),
-            (false, Some(row)) => row
+        let of_before = before.lines().find(|line| line.starts_with(&format!("| {} | `", known.name)));
+        let cells = match (tier, of_before) {
+            (Some((tier, outcome)), _) if tier.name == known.name => outcome.cells.join(" | "),
+            (_, Some(row)) => row
                 .trim_end_matches(" |")
                 .splitn(8, " | ")
                 .skip(3)
                 .collect::<Vec<_>>()
                 .join(" | "),
-            (false, None) => "not recorded | – | – | –".to_owned(),
+            (_, None) => "not recorded | – | – | –".to_owned(),
         };
         page += &format!("{begin} {cells} |\n");
     }
-    page
+    page += RUNS;
+    let of_before = before.split_once(RUNS).map_or("", |(_, rows)| rows);
+    let kept = of_before.lines().take_while(|line| line.starts_with("| "));
+    let kept = kept.filter(|line| runs.is_none_or(|(row, _)| !line.starts_with(&row.begin())));
+    for row in kept.chain(runs.map(|(_, text)| text)) {
+        page += &format!("{row}\n");
+    }
+    page + "\nNext: [development.md](development.md).\n"
 }
+
+const RUNS: &str = "\n## The same tests in a row\n\n\
+    By `cargo xtask test --repeat RUNS --loops N --only TESTS`: beside so many busy loops, no test retried.\n\n\
+    | Tests | Busy loops | Runs | Without a failure | Minutes of a run | Failures | Date | Kernel | Commit |\n\
+    |---|---|---|---|---|---|---|---|---|\n";
 
 #[cfg(test)]
 mod tests {
@@ -209,23 +249,45 @@ mod tests {
         }
     }
 
+    fn with(before: &str, tier: &Tier, outcome: &Outcome) -> String {
+        page(before, Some((tier, outcome)), None)
+    }
+
     #[test]
     fn a_result_replaces_its_row_and_keeps_the_others() {
-        let first = page("", &TIERS[0], &outcome("1 passed, 0 failed, 0 skipped"));
-        let both = page(&first, &TIERS[1], &outcome("2 passed, 0 failed, 0 skipped"));
+        let first = with("", &TIERS[0], &outcome("1 passed, 0 failed, 0 skipped"));
+        let both = with(&first, &TIERS[1], &outcome("2 passed, 0 failed, 0 skipped"));
         assert!(both.contains(
             "| everyday | `test` | what CI runs on every change | 1 passed, 0 failed, 0 skipped | 2026-01-02 | 6.18 | abc |"
         ));
         assert!(both.contains("containers | 2 passed, 0 failed, 0 skipped | 2026-01-02 | 6.18 | abc |"));
-        let again = page(&both, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped"));
+        let again = with(&both, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped"));
         assert!(again.contains("**failed**: 3 passed") && !again.contains("| 1 passed"));
-        let rows = again.lines().filter(|line| line.starts_with("| ")).skip(1);
+        let tiers = again.split_once("\n## ").expect("the runs").0;
+        let rows = tiers.lines().filter(|line| line.starts_with("| ")).skip(1);
         assert!(rows.clone().all(|row| row.matches('|').count() == 8), "{again}");
         assert_eq!(rows.count(), TIERS.len());
         assert_eq!(
-            page(&again, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped")),
+            with(&again, &TIERS[0], &outcome("**failed**: 3 passed, 1 failed, 0 skipped")),
             again
         );
+    }
+
+    #[test]
+    fn runs_in_a_row_replace_their_row_and_keep_the_tiers_and_the_others() {
+        let row = |loops: &str| Row {
+            key: ["`timing`".to_owned(), loops.to_owned()],
+            cells: Default::default(),
+        };
+        let idle = page("", None, Some((&row("0"), "| `timing` | 0 | first |")));
+        let both = page(&idle, None, Some((&row("2"), "| `timing` | 2 | beside |")));
+        let again = page(&both, None, Some((&row("0"), "| `timing` | 0 | second |")));
+        assert!(
+            again.contains("| beside |\n| `timing` | 0 | second |\n\nNext: ") && !again.contains("first"),
+            "{again}"
+        );
+        let proven = with(&again, &TIERS[0], &outcome("1 passed, 0 failed, 0 skipped"));
+        assert!(proven.contains("| 1 passed, 0 failed, 0 skipped |") && proven.ends_with(again.split_once("## ").unwrap().1));
     }
 
     #[test]

@@ -7,10 +7,14 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
+
+use crate::times::Stopwatch;
 
 /// Prints what is being done, on standard error: a task's standard output is its result.
 pub fn log(line: impl Display) {
@@ -63,6 +67,19 @@ pub fn read(command: &mut Command) -> Result<String> {
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Looks again and again until something is found; None: not within `limit`. The only loop of xtask that polls.
+pub fn found_within<T>(limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let begin = Stopwatch::start();
+    loop {
+        let found = look()?;
+        if found.is_some() || begin.elapsed() >= limit {
+            return Ok(found);
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Whether `command` can be run and succeeds; its output is dropped.

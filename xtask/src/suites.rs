@@ -62,6 +62,30 @@ const PURE: &[&str] = &[
     "xtask (bin)",
     DOC,
 ];
+/// A list of programs by one name: those whose subject is time, or that play processes and servers, in which the kernel and the load of the
+/// machine decide what comes first.
+pub const TIMING: &str = "timing";
+const OF_TIMING: &[&str] = &[
+    "alerts",
+    "api_cost",
+    "delivery",
+    "epitaph (lib)",
+    "hostile",
+    "journal",
+    "kubernetes_events",
+    "logind",
+    "lost_nodes",
+    "misbehaving",
+    "neighbours",
+    "nested",
+    "observer",
+    "pods_source",
+    "probes",
+    "scans",
+    "service",
+    "stories",
+    "traffic",
+];
 /// How many tests libtest runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 const DOC: &str = "the documentation";
@@ -97,7 +121,7 @@ impl Lane {
 }
 
 /// A program of tests.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite {
     pub name: String,
     program: PathBuf,
@@ -184,18 +208,21 @@ fn has_own_harness(manifest: &str, test: &str) -> bool {
         .any(|table| lines(table, "harness = false"))
 }
 
-/// The suites in their lanes, in the order in which they run. `only`: names, separated by commas.
+/// The suites in their lanes, in the order in which they run. `only`: names, separated by commas, or [`TIMING`].
 pub fn lanes(suites: Vec<Suite>, only: Option<&str>) -> Result<Vec<(Lane, VecDeque<Suite>)>> {
     let names: BTreeSet<&str> = suites.iter().map(|suite| &*suite.name).collect();
     let missing = |wanted: &[&str]| -> Vec<String> {
         let missing = wanted.iter().filter(|name| !names.contains(*name));
         missing.map(|name| (*name).to_owned()).collect()
     };
-    let listed = missing(&[SERVERS, PURE].concat());
+    let listed = missing(&[SERVERS, PURE, OF_TIMING].concat());
     if names.len() != suites.len() || !listed.is_empty() {
         bail!("the lanes in xtask/src/suites.rs do not fit: two suites of a name in {names:?}, or without a suite: {listed:?}");
     }
-    let only: Option<Vec<&str>> = only.map(|only| only.split(',').collect());
+    let only: Option<Vec<&str>> = only.map(|only| match only {
+        TIMING => OF_TIMING.to_vec(),
+        only => only.split(',').collect(),
+    });
     let unknown = missing(only.as_deref().unwrap_or_default());
     if !unknown.is_empty() {
         bail!("no program of tests {unknown:?}; the programs are {names:?}");

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 pub struct Tally {
     pub passed: u64,
     pub failed: u64,
+    pub failed_names: Vec<String>,
     /// Tests that the runners themselves left out.
     pub ignored: Vec<String>,
     ignored_by_totals: u64,
@@ -30,6 +31,8 @@ impl Tally {
             let name = name.trim();
             if outcome.starts_with("ok") {
                 self.passed_names.insert(name.to_owned());
+            } else if outcome.starts_with("FAILED") {
+                self.failed_names.push(name.to_owned());
             } else if outcome.starts_with("ignored") {
                 self.ignored.push(name.to_owned());
             }
@@ -94,6 +97,7 @@ mod tests {
              test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 1.10s\n",
         );
         assert_eq!((tally.passed, tally.failed), (13, 1));
+        assert_eq!(tally.failed_names, ["b"]);
     }
 
     #[test]

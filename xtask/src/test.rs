@@ -15,9 +15,9 @@ use crate::{
     agent::Built,
     bpf, cluster, deb, debian, deny, done, fresh, go,
     go::NoGo,
-    image, jaeger, journal, kernels, monitoring, platforms, programs, random, release, shell, skips,
+    image, in_a_row, jaeger, journal, kernels, monitoring, platforms, programs, random, release, shell, skips,
     skips::Allowed,
-    suites::{self, Suite},
+    suites::{self, Ran, Suite},
     tally::Tally,
     times::{self, Steps, Stopwatch},
 };
@@ -25,6 +25,8 @@ use crate::{
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let (unprivileged, times) = (args.contains("--unprivileged"), args.contains("--times"));
     let only: Option<String> = args.opt_value_from_str("--only")?;
+    let repeat: Option<usize> = args.opt_value_from_str("--repeat")?;
+    let loops: Option<usize> = args.opt_value_from_str("--loops")?;
     match args.subcommand().context("reading what to test")?.as_deref() {
         None => {}
         Some("cluster") => return cluster::test(args),
@@ -48,20 +50,26 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
     let (begin, mut steps) = (Stopwatch::start(), Steps::default());
+    if repeat.is_some() || loops.is_some() {
+        let (ready, suites) = Ready::set_up(&mut steps)?;
+        let run = || {
+            if only.is_none() {
+                checks(&mut Steps::default())?;
+            }
+            let (counts, _) = ready.run(suites.clone(), only.as_deref(), false)?;
+            Ok(counts)
+        };
+        return in_a_row::runs(only.as_deref(), repeat.unwrap_or(1), loops.unwrap_or(0), run);
+    }
     if only.is_none() {
         checks(&mut steps)?;
     }
     let (ready, suites) = Ready::set_up(&mut steps)?;
-    let suites = suites::lanes(suites, only.as_deref())?;
-    shell::log("testing the workspace");
-    let mut tally = Tally::default();
-    let (broken, ran) = suites::run(suites, times, &|command| ready.prepare(command), &mut tally)?;
-    let recorded = &ready.recorded;
-    let text = fs::read_to_string(recorded).with_context(|| format!("reading {}", recorded.display()))?;
+    let (counts, ran) = ready.run(suites, only.as_deref(), times)?;
     if times {
         println!("{}", times::table(&steps, &ran, begin.elapsed()));
     }
-    Ok(verdict(tally, broken, &text, &ready.allowed))
+    Ok(counts.verdict())
 }
 
 /// Of the sources.
@@ -81,6 +89,8 @@ struct Ready {
     variables: Vec<(&'static str, Option<PathBuf>)>,
     /// Where tests write down their skips.
     recorded: PathBuf,
+    /// Known before the tests.
+    known_skips: String,
     allowed: Allowed,
 }
 
@@ -113,7 +123,6 @@ impl Ready {
 
         let recorded = shell::root().join("target/xtask/skips.txt");
         fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
-        fs::write(&recorded, kernels.skips()).with_context(|| format!("beginning {}", recorded.display()))?;
         let mut variables = vec![
             ("EPITAPH_BIN", Some(built.bin("epitaph")?)),
             ("EPITAPH_SKIPS", Some(recorded.clone())),
@@ -126,9 +135,22 @@ impl Ready {
         let ready = Ready {
             variables,
             recorded,
+            known_skips: kernels.skips(),
             allowed: Allowed::read(holding)?,
         };
         Ok((ready, suites))
+    }
+
+    /// Runs the suites once; prints what they print, the skips and the closing line.
+    fn run(&self, suites: Vec<Suite>, only: Option<&str>, times: bool) -> Result<(Counts, Vec<Ran>)> {
+        let (recorded, path) = (&self.recorded, self.recorded.display());
+        fs::write(recorded, &self.known_skips).with_context(|| format!("beginning {path}"))?;
+        let suites = suites::lanes(suites, only)?;
+        shell::log("testing the workspace");
+        let mut tally = Tally::default();
+        let (broken, ran) = suites::run(suites, times, &|command| self.prepare(command), &mut tally)?;
+        let text = fs::read_to_string(recorded).with_context(|| format!("reading {path}"))?;
+        Ok((settled(tally, broken, &text, &self.allowed), ran))
     }
 
     fn prepare(&self, command: &mut Command) {
@@ -154,8 +176,34 @@ fn packages() -> BTreeSet<String> {
     holding
 }
 
+/// What became of all tests.
+pub struct Counts {
+    pub passed: u64,
+    pub failed: u64,
+    /// Of the tests that failed; a program that failed outside of its tests has none.
+    pub failed_names: Vec<String>,
+}
+
+impl Counts {
+    pub fn are_well(&self) -> bool {
+        self.failed == 0 && self.passed > 0
+    }
+
+    fn verdict(&self) -> ExitCode {
+        if self.are_well() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub fn verdict(tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> ExitCode {
+    settled(tally, broken, recorded, allowed).verdict()
+}
+
 /// Prints every skip and the closing line. A skip that is not allowed here is a failure.
-pub fn verdict(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> ExitCode {
+fn settled(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed) -> Counts {
     println!();
     let (mut skipped, mut refused) = (0, 0);
     for skip in tally.settle(recorded) {
@@ -172,10 +220,10 @@ pub fn verdict(mut tally: Tally, broken: u64, recorded: &str, allowed: &Allowed)
     }
     let failed = tally.failed + broken + refused;
     println!("{} passed, {failed} failed, {skipped} skipped", tally.passed);
-    if failed == 0 && tally.passed > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Counts {
+        passed: tally.passed,
+        failed,
+        failed_names: tally.failed_names,
     }
 }
 

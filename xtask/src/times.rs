@@ -3,13 +3,15 @@
 use std::{
     fs,
     process::{Child, Command},
-    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
 
-use crate::suites::{Lane, Ran};
+use crate::{
+    shell,
+    suites::{Lane, Ran},
+};
 
 /// The tests that are listed.
 const SLOWEST: usize = 30;
@@ -64,24 +66,21 @@ pub fn of_line(line: &str) -> Option<(&str, Option<Duration>)> {
 
 /// What a process and its ended children used, once the process has ended; it is not waited for.
 pub fn processors(process: &Child) -> Result<Duration> {
-    const STEP: Duration = Duration::from_millis(5);
+    /// Its output has ended already.
+    const TO_EXIT: Duration = Duration::from_secs(600);
     let path = format!("/proc/{}/stat", process.id());
-    loop {
+    let used = shell::found_within(TO_EXIT, || {
         let stat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
         // After the name, which may hold anything: state, and 10 fields further user, system, and the same of children.
         let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path}: {stat}"))?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
-        if fields.first() == Some(&"Z") {
-            let ticks: u64 = fields
-                .iter()
-                .skip(11)
-                .take(4)
-                .filter_map(|field| field.parse::<u64>().ok())
-                .sum();
-            return Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND));
+        if fields.first() != Some(&"Z") {
+            return Ok(None);
         }
-        thread::sleep(STEP);
-    }
+        let ticks = fields.iter().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok());
+        Ok(Some(Duration::from_millis(ticks.sum::<u64>() * 1000 / TICKS_PER_SECOND)))
+    })?;
+    used.with_context(|| format!("process {} closed its output and still runs", process.id()))
 }
 
 /// The table. `all`: the whole run.

@@ -49,12 +49,19 @@ pub struct PodContext {
     pub reported: Option<Reported>,
     /// Whether an Event `Killing` names this life of the container; None if the Events are not known.
     pub killing: Option<bool>,
-    /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
-    pub may_miss_request: bool,
-    /// No status has named the id, and a container of the pod has a preStop hook.
-    pub may_miss_hook: bool,
+    /// What the API may have, and has not shown.
+    pub unshown: Vec<Unshown>,
     /// Why this context may be incomplete: the API was not reachable during the termination, or a relist hid changes.
     pub incomplete: Option<String>,
+}
+
+/// See [`PodContext::unshown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unshown {
+    /// A deletion request, or one with a shorter grace period: the watch of the pods was away.
+    Request,
+    /// A preStop hook: no status has named the id, and a container of the pod has one.
+    Hook,
 }
 
 /// Why Kubernetes stopped a container or pod, by evidence of the API. `asked` in JSON and attributes.
@@ -197,6 +204,10 @@ pub struct PodTerminationFacts {
 }
 
 impl PodContext {
+    pub fn may_miss(&self, of: Unshown) -> bool {
+        self.unshown.contains(&of)
+    }
+
     /// "container `app`", for sentences.
     pub fn name(&self) -> String {
         match &self.container {

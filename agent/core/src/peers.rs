@@ -1,21 +1,15 @@
 //! Peers: other agents that observe this machine, known by announcements that the probes record.
 //!
-//! Each agent sends an announcement at its start, every [`PERIOD`], and once for each new peer. An agent's own announcement comes
-//! back, too, and is known by its nonce. A peer is forgotten at its exit, or [`FORGOTTEN`] after its last announcement.
+//! Each agent sends an announcement at its start, every [`PEER_PERIOD`], and once for each new peer. An agent's own announcement comes
+//! back, too, and is known by its nonce. A peer is forgotten at its exit, or [`PEER_FORGOTTEN`] after its last announcement.
 //!
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An announcement is not proof: any process can forge one. A forged
-//! announcement costs at most one line in the log each `PERIOD` and one answer each [`ANSWER`], and changes only the count.
-
-use std::time::Duration;
+//! announcement costs at most one line in the log each `PEER_PERIOD` and one answer each [`PEER_ANSWER`], and changes only the count.
 
 use crate::event::{PeerAnnouncement, Task};
 use crate::time::Boot;
+use crate::tolerances::{PEER_ANSWER, PEER_FORGOTTEN, PEER_PERIOD};
 
-pub const PERIOD: Duration = Duration::from_secs(60);
-/// Least time between two announcements of ours.
-pub const ANSWER: Duration = Duration::from_secs(1);
-/// Longer than three periods: announcements may be lost in a storm of signals.
-pub const FORGOTTEN: Duration = Duration::from_secs(200);
 /// Most peers that are known at once.
 pub const MOST: usize = 16;
 
@@ -89,15 +83,15 @@ impl Peers {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Boot) -> Act {
-        self.known.retain(|known| now.since(known.last_announcement) < FORGOTTEN);
+        self.known.retain(|known| now.since(known.last_announcement) < PEER_FORGOTTEN);
         let is_due = |last: Option<Boot>, period| last.is_none_or(|last| now.since(last) >= period);
         let mut act = Act::default();
-        if is_due(self.announced, if self.answer { ANSWER } else { PERIOD }) {
+        if is_due(self.announced, if self.answer { PEER_ANSWER } else { PEER_PERIOD }) {
             self.answer = false;
             self.announced = Some(now);
             act.announce = true;
         }
-        if is_due(self.logged, PERIOD) {
+        if is_due(self.logged, PEER_PERIOD) {
             let new = self.known.iter_mut().filter(|known| !known.logged);
             act.log = new.map(Peer::log).collect();
         }

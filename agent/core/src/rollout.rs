@@ -12,8 +12,9 @@ use serde::Serialize;
 use crate::render::resource::{EpitaphReport, POD};
 use crate::time::Wall;
 
+pub use crate::tolerances::SETTLE;
 pub use forecast::{Forecast, Outlook};
-pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SETTLE, SettledRollout, WorkloadKey};
+pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SettledRollout, WorkloadKey};
 
 /// A revision of a workload, as the API knows it: a ReplicaSet of a Deployment, a ControllerRevision of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
-use crate::ledger::MissingEvidence;
+use crate::ledger::{Hole, MissingEvidence};
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -573,9 +573,10 @@ impl TerminationFacts {
         self.open == Open::ObservationEnded && self.exit.is_none()
     }
 
-    /// Without an observed stop signal: when the first one may have come, if its record is lost.
-    pub fn stop_lost_since(&self) -> Option<Boot> {
-        self.missing.stop_lost_since().filter(|_| self.stop.is_none())
+    /// Without an observed stop signal: where the first one may be hidden.
+    pub fn hidden_stops(&self) -> impl Iterator<Item = &Hole> {
+        let hidden = self.stop.is_none().then(|| self.missing.hidden_stops());
+        hidden.into_iter().flatten()
     }
 
     /// The pod's sandbox, by its runtime's annotation.
@@ -623,11 +624,10 @@ impl TerminationFacts {
         // The exit of a process that is killed may be late.
         let deadline = self.kill.as_ref().map_or(self.begin, |kill| kill.at);
         let (begin, missing) = (self.begin, &mut self.missing);
-        missing.late_start = missing.late_start.filter(|since| since.plus(reach) > deadline);
         missing
             .stops
             .retain(|hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
-        self.gaps.late_start &= missing.late_start.is_some();
+        self.gaps.late_start &= missing.late_start().is_some();
         self.gaps
             .unobserved
             .retain(|gap| gap.until > begin || gap.until.plus(reach) > deadline);

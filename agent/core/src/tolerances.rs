@@ -1,5 +1,5 @@
 //! Every constant of time by which the facts and verdicts of terminations and shutdowns are made, once, with what was measured for it. Where
-//! nothing was measured, the number is chosen: its comment has only the reason. The observer's and the rollouts' are with these.
+//! nothing was measured, the number is chosen: its comment has only the reason.
 
 use std::time::Duration;
 
@@ -190,3 +190,74 @@ pub const CLIENTS_SWEEP: Duration = Duration::from_secs(60);
 pub const CLOSERS_SWEEP: Duration = Duration::from_secs(1);
 /// A timeline's place in the order of idleness is renewed at most this often.
 pub const TOUCH: Duration = Duration::from_secs(1);
+
+// The observer.
+
+/// Within this time an interrupted watch, or a watch with a silently broken connection, is back or reported as interrupted again.
+pub const BACK_WITHIN: Duration = Duration::from_secs(100);
+/// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
+pub const WATCH_BURST: Duration = Duration::from_secs(2);
+/// How long a pod that is gone is still known: the watches of slices and pods are not synchronised.
+pub const POD_KEPT: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));
+/// An endpoint that moves between slices is in no slice for a moment.
+pub const ENDPOINT_MOVES: Duration = Duration::from_secs(3);
+/// An endpoint that was never terminating and was removed this long before its pod's termination has another reason.
+pub const ENDPOINT_LAG: Duration = Duration::from_secs(30);
+/// Not ready this shortly before the pod's termination is part of it: the two watches report a container's exit in any order.
+pub const ENDPOINT_NEAR: Duration = Duration::from_secs(5);
+/// A ReplicaSet replaces at once. A pod that was removed by scaling down is not replaced: a pod created later has another reason.
+pub const REPLACED_AT_ONCE: Duration = Duration::from_secs(10);
+/// The other controllers wait until the old pod is gone; a Job then waits six minutes at most.
+pub const REPLACED_AFTER_GONE: Duration = Duration::from_secs(600);
+/// How long after its creation a replacement may take to become ready: a volume of a lost node is detached after six minutes at the
+/// earliest, or when somebody sets the taint.
+pub const READY_WITHIN: Duration = Duration::from_secs(3600);
+/// A shorter loss of a node has no root, unless it harmed a pod.
+pub const LASTING_LOSS: Duration = Duration::from_secs(60);
+/// How long after a node's return its pods may take to be gone, and their replacements to be ready.
+pub const RECOVERY: Duration = Duration::from_secs(600);
+/// Nodes that fell silent within this time fell silent together.
+pub const LOST_TOGETHER: Duration = Duration::from_secs(120);
+/// How often the waits for lost nodes are checked.
+pub const LOSS_CHECKED: Duration = Duration::from_secs(1);
+/// A controller that evicts has begun that long after the kubelet's silence.
+pub const EVICTIONS_HELD_BACK: Duration = Duration::from_secs(60);
+/// A kubelet renews its Lease every 10 s, and a controller marks the node after 40 s, or as long as it is set to.
+pub const PLAUSIBLE_SILENCE: Duration = Duration::from_secs(600);
+/// How long after a kubelet's announcement of a shutdown the node's agent is asked again for the shutdown's number.
+pub const NUMBERED_WITHIN: Duration = Duration::from_secs(60);
+/// A node whose alarms count as flapping has one in so long, at most.
+pub const ALARM_AGAIN: Duration = Duration::from_secs(600);
+/// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
+pub const HELD_SLACK: Duration = Duration::from_secs(2);
+/// A pod that is not deleted that long after the evictions began tolerates the loss for longer than by default (300 s).
+pub const TOLERATED_LOSS: Duration = Duration::from_secs(600);
+/// Between the unanswered requests after which an agent counts as silent.
+pub const AGENT_ASKED_AGAIN: Duration = Duration::from_secs(5);
+/// Between later ones: an agent may answer again, or no longer.
+pub const AGENT_ASKED_LATER: Duration = Duration::from_secs(60);
+/// Without an answer by then, a question to an agent was dropped.
+pub const AGENT_QUESTION_DROPPED: Duration = Duration::from_secs(300);
+/// Without enough answers by then, nothing is known of the agent.
+pub const AGENT_ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+/// Between two questions about one volume: longer than an answer takes, and an API server that loses a zone is spared.
+pub const VOLUME_FIRST_PAUSE: Duration = Duration::from_secs(8);
+pub const VOLUME_LONGEST_PAUSE: Duration = Duration::from_secs(512);
+
+// Rollouts.
+
+/// So long no old pod exists before a rollout has settled: the last reports are written in the meantime.
+pub const SETTLE: Duration = Duration::from_secs(30);
+/// Between two questions about one workload.
+pub const ROLLOUT_LOOK: Duration = Duration::from_secs(5);
+/// At the begin of an observation, a rollout to a ReplicaSet that is younger may have settled while nobody looked: it is looked at again.
+pub const ROLLOUT_RECENT: Duration = Duration::from_secs(60 * 60);
+
+// Other agents on the same machine.
+
+/// How often an agent announces itself.
+pub const PEER_PERIOD: Duration = Duration::from_secs(60);
+/// Least time between two announcements of ours.
+pub const PEER_ANSWER: Duration = Duration::from_secs(1);
+/// Longer than three periods: announcements may be lost in a storm of signals.
+pub const PEER_FORGOTTEN: Duration = Duration::from_secs(200);

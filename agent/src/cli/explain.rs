@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use epitaph_core::observe::loss_verdict::{self, LossRow};
 use epitaph_core::verdict::Severity;
 use epitaph_core::verdict::held::{self, HeldRow};
+use epitaph_core::verdict::judge::rules::RULES;
 use epitaph_core::verdict::node::table as node;
 use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headline};
 

@@ -66,8 +66,11 @@ impl Journal {
         let shared = Arc::<Shared>::default();
         shared.stats.oldest.store(store.oldest(), Ordering::Relaxed);
         let thread = worker::start(shared.clone(), store, error)?;
-        let journal = Journal { shared: shared.clone() };
-        Ok((journal, JournalThread { shared, thread }))
+        Ok((Journal::of(shared.clone()), JournalThread { shared, thread }))
+    }
+
+    pub(super) fn of(shared: Arc<Shared>) -> Journal {
+        Journal { shared }
     }
 
     pub fn stats(&self) -> Arc<JournalStats> {
@@ -150,6 +153,11 @@ impl Journal {
     /// Whether a termination is in progress: then syncs are soon.
     pub fn in_progress(&self, is: bool) {
         self.shared.in_progress.store(is, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub fn is_in_progress(&self) -> bool {
+        self.shared.in_progress.load(Ordering::Relaxed)
     }
 
     /// Has what is written so far synced soon.

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use epitaph_core::fixtures::terminations::observation;
@@ -166,12 +167,21 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
     let text = lines(&refused);
     let pid = std::process::id();
     assert!(text.contains(&format!("is in use by another agent (pid {pid})")), "{text}");
+    let refusals = Arc::new(AtomicU32::new(0));
     let successor = {
-        let path = path.clone();
-        std::thread::spawn(move || Disk::open_within(&options(&path), Duration::from_secs(30), &|| false).is_ok())
+        let (path, refusals) = (path.clone(), refusals.clone());
+        std::thread::spawn(move || {
+            // Asked whenever the lock is found taken.
+            let stops = || {
+                refusals.fetch_add(1, Ordering::Relaxed);
+                false
+            };
+            Disk::open_within(&options(&path), Duration::from_secs(30), &stops).is_ok()
+        })
     };
-    // The subject is time: the successor finds the lock taken again and again.
-    std::thread::sleep(Duration::from_millis(200));
+    until("the successor to find the lock taken again and again", || {
+        refusals.load(Ordering::Relaxed) >= 2
+    });
     close(opened.thread);
     assert!(successor.join().unwrap());
 }

@@ -33,19 +33,7 @@ pub(super) const SLOW: Duration = Duration::from_secs(2);
 
 /// Starts the thread. `error`: why the directory could not be opened.
 pub(super) fn start(shared: Arc<Shared>, store: Store, error: Option<&io::Error>) -> io::Result<JoinHandle<()>> {
-    let mut worker = Worker {
-        shared,
-        store,
-        trouble: None,
-        sync_by: None,
-        retry_at: Boot(0),
-        written: 0,
-        unsynced: None,
-        unsynced_count: 0,
-        unsynced_untold: VecDeque::new(),
-        held: Held::default(),
-        parts: VecDeque::new(),
-    };
+    let mut worker = Worker::new(shared, store);
     if let Some(error) = error {
         worker.enter(Troubled::of(error));
     }
@@ -88,6 +76,22 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(shared: Arc<Shared>, store: Store) -> Worker {
+        Worker {
+            shared,
+            store,
+            trouble: None,
+            sync_by: None,
+            retry_at: Boot(0),
+            written: 0,
+            unsynced: None,
+            unsynced_count: 0,
+            unsynced_untold: VecDeque::new(),
+            held: Held::default(),
+            parts: VecDeque::new(),
+        }
+    }
+
     fn run(&mut self) {
         let mut frames = Vec::new();
         loop {
@@ -107,7 +111,7 @@ impl Worker {
                 if reports > 0 {
                     tracing::warn!(
                         reports,
-                        "finished reports are not in the journal, which is in memory only, and end with this agent"
+                        "finished reports are lost when this agent ends: the journal is in memory only"
                     );
                 }
                 return;
@@ -366,4 +370,60 @@ fn missing(now: Boot, hole: Option<Boot>, untold: &VecDeque<ReportId>) -> Vec<u8
         let _ = append_answered(&mut out, now, &Vec::from_iter(untold.iter().copied()));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::handle::Journal;
+    use crate::journal::trouble::{Faulty, store};
+
+    /// Both ends without the thread: the test is the thread, and waits for nothing.
+    fn by_hand(disk: &Faulty) -> (Journal, Worker) {
+        let shared = Arc::<Shared>::default();
+        (Journal::of(shared.clone()), Worker::new(shared, store(disk)))
+    }
+
+    fn take_and_write(worker: &mut Worker) {
+        let mut frames = Vec::new();
+        let taken = worker.take(&mut frames);
+        worker.write(&mut frames, taken);
+    }
+
+    /// The bound is what the thread waits for: a busy machine wakes it later.
+    #[test]
+    fn frames_are_synced_within_a_tenth_of_a_second_while_a_termination_is_in_progress_and_within_one_else() {
+        assert!(SYNC_BUSY <= Duration::from_millis(100) && SYNC_IDLE <= Duration::from_secs(1));
+        let (journal, mut worker) = by_hand(&Faulty::default());
+        assert_eq!(worker.sync_by, None, "no frames, no sync");
+        let mut due = |in_progress: bool| {
+            journal.in_progress(in_progress);
+            journal.record(Boot(1), &[1, 2, 3]);
+            let begin = clock::now();
+            take_and_write(&mut worker);
+            (worker.sync_by.expect("frames"), begin, clock::now())
+        };
+        let (idle, begin, end) = due(false);
+        assert!((begin.plus(SYNC_IDLE)..=end.plus(SYNC_IDLE)).contains(&idle));
+        assert_eq!(due(false).0, idle, "a later frame delays no sync");
+        let (busy, begin, end) = due(true);
+        assert!((begin.plus(SYNC_BUSY).min(idle)..=end.plus(SYNC_BUSY).min(idle)).contains(&busy));
+        assert_eq!(due(false).0, busy);
+    }
+
+    #[test]
+    fn many_frames_have_one_sync_and_then_nothing_is_due() {
+        let disk = Faulty::default();
+        let (journal, mut worker) = by_hand(&disk);
+        for n in 0..500 {
+            journal.record(Boot(n), &[1, 2, 3]);
+        }
+        take_and_write(&mut worker);
+        let stats = journal.stats();
+        assert_eq!((stats.frames(), stats.syncs(), disk.is_synced()), (500, 0, false));
+        for _ in 0..2 {
+            worker.sync(clock::now());
+            assert_eq!((stats.syncs(), worker.sync_by, disk.is_synced()), (1, None, true));
+        }
+    }
 }

@@ -23,7 +23,9 @@ use crate::sink::kubernetes_events;
 use crate::sink::metrics::observer::ObserverMetrics;
 use crate::sink::metrics::rollouts::RolloutMetrics;
 use crate::sink::otlp::Exporters;
+use crate::source::WatchCounters;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease, Scope};
+use crate::source::epitaphs::{self as known, EpitaphFeed, EpitaphNews};
 use crate::source::pods::{Access, TOKEN};
 use crate::source::rollouts::{self, RolloutCounters, RolloutFeed, RolloutNews};
 
@@ -62,15 +64,12 @@ pub async fn run(mut config: Config, env: &dyn Env) -> Result<(), RuntimeError> 
     let (stop_sender, stop) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop_sender, false));
     let serving = serve(server, &export, &health, stop.clone());
-    let counters = Arc::new(ClusterCounters::default());
-    let rollouts = Arc::new(RolloutCounters::default());
-    let (failures, of_rollouts) = (counters.clone(), rollouts.clone());
-    export
-        .metrics
-        .follow_failures(move || failures.failures().chain(of_rollouts.failures()).collect());
+    let counters = Counters::default();
+    let all = counters.clone();
+    export.metrics.follow_failures(move || all.failures().collect());
     let (events, posting) = post_events(&config, &client, &export).unzip();
     let (epitaphs, writing) = write_epitaphs(&config, &client, &export).unzip();
-    let observer = ObserverLoop::new(&config, &export, client, (health, counters, rollouts), (events, epitaphs));
+    let observer = ObserverLoop::new(&config, &export, client, (health, counters), (events, epitaphs));
     let released = observer.run(stop).await;
     tracing::debug!("shutting down: queued spans are exported");
     let posted = async {
@@ -160,8 +159,8 @@ struct ObserverLoop {
     metrics: ObserverMetrics,
     reports: Reports,
     health: Arc<Health>,
-    counters: Arc<ClusterCounters>,
-    rollouts: (RolloutMetrics, Arc<RolloutCounters>),
+    counters: Counters,
+    rollouts: RolloutMetrics,
     counted: Counted,
     leadership: Leadership,
     sessions: Sessions,
@@ -180,7 +179,7 @@ struct Reports {
     /// None without Events.
     events: Option<kubernetes_events::Sink>,
     /// None without Epitaphs.
-    epitaphs: Option<epitaphs::Sink>,
+    epitaphs: Option<epitaphs::Completer>,
 }
 
 /// What every session is started with.
@@ -198,7 +197,7 @@ struct Session {
     observer: Observer,
     cluster: Cluster,
     /// None without Epitaphs.
-    rollouts: Option<RolloutFeed>,
+    feeds: Option<(RolloutFeed, EpitaphFeed)>,
     /// Removes Epitaphs while this observer is active.
     _keeper: Option<Keeper>,
     /// Time of the state machine's last input: inputs of several watches arrive side by side.
@@ -212,12 +211,29 @@ struct Session {
     stepped: Duration,
 }
 
+/// Totals of the sources.
+#[derive(Clone, Default)]
+struct Counters {
+    cluster: Arc<ClusterCounters>,
+    rollouts: Arc<RolloutCounters>,
+    epitaphs: Arc<WatchCounters>,
+}
+
+impl Counters {
+    /// Failed requests: resource, reason, count.
+    fn failures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let of_epitaphs = self.epitaphs.by_reason(known::WATCH);
+        self.cluster.failures().chain(self.rollouts.failures()).chain(of_epitaphs)
+    }
+}
+
 /// The part of the sources' totals that `/metrics` has already.
 #[derive(Default)]
 struct Counted {
     breaks: [u64; Watch::ALL.len()],
     unreadable: u64,
     questions: u64,
+    epitaphs: u64,
     /// Breaks, failed requests, ReplicaSets over the bound, unreadable ones.
     rollouts: [u64; 4],
 }
@@ -227,7 +243,7 @@ impl ObserverLoop {
         config: &Config,
         export: &Export,
         client: kube::Client,
-        (health, counters, rollouts): (Arc<Health>, Arc<ClusterCounters>, Arc<RolloutCounters>),
+        (health, counters): (Arc<Health>, Counters),
         (events, epitaphs): (Option<kubernetes_events::Sink>, Option<epitaphs::Sink>),
     ) -> ObserverLoop {
         let identity = identity();
@@ -256,11 +272,11 @@ impl ObserverLoop {
                     unclean_only: false,
                 },
                 events,
-                epitaphs,
+                epitaphs: epitaphs.map(epitaphs::Completer::new),
             },
             health,
             counters,
-            rollouts: (RolloutMetrics::new(&export.metrics), rollouts),
+            rollouts: RolloutMetrics::new(&export.metrics),
             counted: Counted::default(),
             leadership: Leadership::new(config, identity, lease),
             sessions: Sessions {
@@ -292,6 +308,7 @@ impl ObserverLoop {
                 input = next(&mut self.session) => match input {
                     Some(News::Cluster(at, input)) => self.feed(at, input),
                     Some(News::Rollout(news)) => self.rollout(news),
+                    Some(News::Epitaph(news)) => self.epitaph(news),
                     None => {
                         tracing::error!("the watches ended unexpectedly; restarting them");
                         self.session = None;
@@ -328,7 +345,7 @@ impl ObserverLoop {
         self.leadership.renew(now);
         match (self.leadership.is_ours(now), &mut self.session) {
             (true, None) => {
-                self.session = Some(self.sessions.start(&self.counters, &self.rollouts.1, now));
+                self.session = Some(self.sessions.start(&self.counters, now));
             }
             (true, Some(session)) if session.paused => {
                 tracing::info!("active again: no other observer held the Lease meanwhile");
@@ -341,7 +358,7 @@ impl ObserverLoop {
             (false, Some(_)) if self.leadership.is_lost() => {
                 tracing::warn!("another observer holds the Lease: this one stops observing and exports no unfinished span");
                 self.session = None;
-                self.rollouts.0.clear();
+                self.rollouts.clear();
                 self.drop_held();
             }
             (false, Some(session)) if !session.paused => {
@@ -457,8 +474,8 @@ impl ObserverLoop {
                 }
                 _ => log_end(&output),
             }
-            if let Some(epitaphs) = &self.reports.epitaphs {
-                epitaphs.offer_observed(&output, offset, now);
+            if let Some(epitaphs) = &mut self.reports.epitaphs {
+                epitaphs.offer(&output, offset, now);
             }
             let clocks = (offset, session.observer.api_clock());
             let Some((mut trace, what)) =
@@ -475,7 +492,7 @@ impl ObserverLoop {
     /// A rollout that has settled: its metrics, and its Event.
     fn rollout(&mut self, news: RolloutNews) {
         let settled = match news {
-            RolloutNews::Gone(workload) => return self.rollouts.0.gone(&workload),
+            RolloutNews::Gone(workload) => return self.rollouts.gone(&workload),
             RolloutNews::Settled(settled) => settled,
         };
         let now = clock::now();
@@ -489,7 +506,22 @@ impl ObserverLoop {
         if let Some(events) = &self.reports.events {
             events.offer_rollout(&settled, at, now);
         }
-        self.rollouts.0.settled(*settled, at);
+        self.rollouts.settled(*settled, at);
+    }
+
+    fn epitaph(&mut self, news: EpitaphNews) {
+        let Some(epitaphs) = &mut self.reports.epitaphs else { return };
+        match news {
+            EpitaphNews::Listed => epitaphs.listed(),
+            EpitaphNews::Written {
+                namespace,
+                name,
+                unclean,
+            } => epitaphs.written((namespace, name), unclean, clock::now()),
+            EpitaphNews::Gone { namespace, name } => epitaphs.gone((namespace, name)),
+            EpitaphNews::Forbidden => epitaphs.forbidden(clock::now()),
+            EpitaphNews::Watched => epitaphs.watched(),
+        }
     }
 
     /// To `/metrics` and `/readyz`.
@@ -513,11 +545,14 @@ impl ObserverLoop {
         self.metrics.known(known.unwrap_or_default());
         self.state();
         for watch in Watch::ALL {
-            let total = self.counters.breaks(watch);
+            let total = self.counters.cluster.breaks(watch);
             let counted = std::mem::replace(&mut self.counted.breaks[watch as usize], total);
             self.metrics.watch_breaks(watch.name(), total - counted);
         }
-        let of = &self.rollouts.1;
+        let total = self.counters.epitaphs.failures();
+        let counted = std::mem::replace(&mut self.counted.epitaphs, total);
+        self.metrics.watch_breaks(known::WATCH, total - counted);
+        let of = &self.counters.rollouts;
         let totals = [of.breaks(), of.requests_failed(), of.over(), of.unreadable()];
         let counted = std::mem::replace(&mut self.counted.rollouts, totals);
         let [breaks, failures, over, unreadable] = std::array::from_fn(|at| totals[at] - counted[at]);
@@ -525,10 +560,10 @@ impl ObserverLoop {
         self.metrics.rollout_failures(failures);
         self.metrics.dropped("rollout_cap", over);
         self.metrics.dropped("rollout_unreadable", unreadable);
-        let total = self.counters.unreadable();
+        let total = self.counters.cluster.unreadable();
         self.metrics
             .dropped("unreadable", total - std::mem::replace(&mut self.counted.unreadable, total));
-        let total = self.counters.questions_dropped();
+        let total = self.counters.cluster.questions_dropped();
         self.metrics
             .dropped("question", total - std::mem::replace(&mut self.counted.questions, total));
     }
@@ -601,15 +636,15 @@ fn log_end(output: &Output) {
 }
 
 impl Sessions {
-    fn start(&self, counters: &Arc<ClusterCounters>, rollouts: &Arc<RolloutCounters>, now: Boot) -> Session {
+    fn start(&self, counters: &Counters, now: Boot) -> Session {
         tracing::info!(lost_nodes = self.scope.lost_nodes, "active: watching the cluster");
         Session {
             observer: Observer::new(self.limits),
-            cluster: Cluster::start(&self.client, counters, &self.scope),
-            rollouts: self
-                .keeping
-                .is_some()
-                .then(|| RolloutFeed::start(&self.client, self.rollout_settle, rollouts)),
+            cluster: Cluster::start(&self.client, &counters.cluster, &self.scope),
+            feeds: self.keeping.is_some().then(|| {
+                let rollouts = RolloutFeed::start(&self.client, self.rollout_settle, &counters.rollouts);
+                (rollouts, EpitaphFeed::start(&self.client, &counters.epitaphs))
+            }),
             _keeper: self.keeping.clone().map(|(settings, stats)| {
                 let right = &rights::OBSERVER_EPITAPHS;
                 let now = || clock::wall_offset().wall(clock::now());
@@ -642,6 +677,7 @@ impl Session {
 enum News {
     Cluster(Boot, Input),
     Rollout(RolloutNews),
+    Epitaph(EpitaphNews),
 }
 
 /// Pending without a session, or during a pause: the queues fill, and the watches wait. None if a watch ended.
@@ -649,19 +685,22 @@ async fn next(session: &mut Option<Session>) -> Option<News> {
     match session {
         Some(Session {
             cluster,
-            rollouts,
+            feeds,
             paused: false,
             ..
         }) => {
-            let rollout = async {
-                match rollouts {
-                    Some(rollouts) => rollouts.next().await,
-                    None => std::future::pending().await,
+            let fed = async {
+                let Some((rollouts, epitaphs)) = feeds else {
+                    return std::future::pending().await;
+                };
+                tokio::select! {
+                    news = rollouts.next() => news.map(News::Rollout),
+                    news = epitaphs.next() => news.map(News::Epitaph),
                 }
             };
             tokio::select! {
                 input = cluster.next() => input.map(|(at, input)| News::Cluster(at, input)),
-                news = rollout => news.map(News::Rollout),
+                news = fed => news,
             }
         }
         _ => std::future::pending().await,

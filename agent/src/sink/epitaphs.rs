@@ -5,6 +5,7 @@
 //! the API server.
 
 mod api;
+mod facts;
 mod keep;
 mod object;
 mod queue;
@@ -29,8 +30,9 @@ pub use api::Rights;
 pub use keep::{KeepSettings, KeepStats, Keeper, keep};
 pub use stats::{EpitaphOutcome, EpitaphStats, OUTCOMES};
 
+use facts::{Completion, FactLimits, Facts, Unwritten};
 use object::Object;
-use queue::Queue;
+use queue::{Key, Queue};
 
 use crate::rights;
 
@@ -86,9 +88,14 @@ impl Settings {
     /// Of the observer, which completes Epitaphs that agents write.
     pub fn of_observer() -> Settings {
         Settings {
-            // Of a rollout of a thousand pods, most of which need no write. Each has 1 KiB at most.
+            // Of an unclean rollout of thousands of pods, a kilobyte each.
             queue: 4096,
-            // From the first fact of a pod: a replacement is mostly ready by then, so that all is one write. The agent writes before.
+            // One for the cluster, where each agent writes one a second.
+            rate: Rate {
+                burst: 50,
+                per_second: 10,
+            },
+            // From the first fact of a pod: a replacement is mostly ready by then, so that all is one write.
             between: Duration::from_secs(2 * 60),
             rights: Rights {
                 pods: &rights::OBSERVER_EPITAPHS,
@@ -152,19 +159,96 @@ impl Sink {
         self.stats.count(EpitaphOutcome::QueueFull, count);
     }
 
-    /// The same of the observer: the object of a lost node, and what agents cannot see of a pod's termination. `clock`: of this machine.
-    pub fn offer_observed(&self, output: &Output, clock: WallOffset, now: Boot) {
-        let object = match output {
-            Output::NodeLost(lost) => Some(Object::Node(NodeEpitaph::of_loss(lost, clock))),
-            _ => Observed::of(output, clock).map(Object::Observed),
-        };
-        if let Some(object) = object {
-            self.queue.push(object, now, &self.stats);
+    pub fn stats(&self) -> &Arc<EpitaphStats> {
+        &self.stats
+    }
+}
+
+/// Of the observer: the objects of lost nodes, and what agents cannot see of a pod's termination, for the pod's Epitaph.
+#[derive(Debug)]
+pub struct Completer {
+    sink: Sink,
+    facts: Facts,
+    /// Since when RBAC forbids to know what is written.
+    forbidden: Option<Boot>,
+    /// For how long that may be so while an installation is upgraded.
+    patience: Duration,
+}
+
+impl Completer {
+    pub fn new(sink: Sink) -> Completer {
+        Completer {
+            sink,
+            facts: Facts::new(FactLimits::default()),
+            forbidden: None,
+            patience: Settings::of_observer().give_up_refused,
         }
     }
 
-    pub fn stats(&self) -> &Arc<EpitaphStats> {
-        &self.stats
+    /// Never waits. `clock`: of this machine.
+    pub fn offer(&mut self, output: &Output, clock: WallOffset, now: Boot) {
+        if let Output::NodeLost(lost) = output {
+            let object = Object::Node(NodeEpitaph::of_loss(lost, clock));
+            return self.sink.queue.push(object, now, &self.sink.stats);
+        }
+        let Some(observed) = Observed::of(output, clock) else {
+            return;
+        };
+        if self.forbidden.is_some_and(|since| now.since(since) >= self.patience) {
+            return self.sink.stats.count(EpitaphOutcome::Forbidden, 1);
+        }
+        let completion = self.facts.seen(&Key::of(&observed), observed, now);
+        self.complete(completion, now);
+        self.expire(now);
+    }
+
+    /// RBAC forbids the watch of Epitaphs, again or still.
+    pub fn forbidden(&mut self, now: Boot) {
+        self.forbidden.get_or_insert(now);
+    }
+
+    pub fn watched(&mut self) {
+        self.forbidden = None;
+    }
+
+    /// All Epitaphs follow.
+    pub fn listed(&mut self) {
+        self.facts.listed();
+    }
+
+    /// An agent has written this Epitaph, perhaps again.
+    pub fn written(&mut self, (namespace, name): (String, String), unclean: bool, now: Boot) {
+        self.expire(now);
+        let completion = self.facts.written(&Key { namespace, name }, unclean);
+        self.complete(completion, now);
+    }
+
+    pub fn gone(&mut self, (namespace, name): (String, String)) {
+        self.facts.gone(&Key { namespace, name });
+    }
+
+    fn expire(&mut self, now: Boot) {
+        let expired = self.facts.expired(now);
+        self.count(expired);
+    }
+
+    fn complete(&self, completion: Option<Completion>, now: Boot) {
+        if let Some(Completion { observed, since, count }) = completion {
+            self.sink.queue.push_observed(observed, (since, count), now, &self.sink.stats);
+        }
+    }
+
+    fn count(&self, Unwritten { unneeded, absent }: Unwritten) {
+        self.sink.stats.count(EpitaphOutcome::Unneeded, unneeded);
+        self.sink.stats.count(EpitaphOutcome::Absent, absent);
+    }
+}
+
+/// What no Epitaph was found for is in a count also at the end.
+impl Drop for Completer {
+    fn drop(&mut self) {
+        let left = self.facts.drain();
+        self.count(left);
     }
 }
 

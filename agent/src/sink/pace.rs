@@ -52,11 +52,6 @@ impl Pace {
         }
     }
 
-    /// Nothing was written: the last token is for the next object.
-    pub fn give_back(&mut self) {
-        self.bucket.give_back();
-    }
-
     /// A pause after a failure of the API server; each is longer than the one before. At shutdown they are short.
     pub async fn rest<E: Entry>(&mut self, queue: &Queue<E>) {
         let pause = self.next;

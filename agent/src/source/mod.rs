@@ -2,6 +2,7 @@
 
 mod api_error;
 pub mod cluster;
+pub mod epitaphs;
 pub mod files;
 pub mod kernel;
 pub mod kubelet;

@@ -69,10 +69,7 @@ impl RolloutCounters {
 
     /// As `ClusterCounters::failures`.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        FailureReason::ALL.into_iter().filter_map(|reason| {
-            let count = self.watch.failed(reason);
-            (count > 0).then_some((WATCH, reason.name(), count))
-        })
+        self.watch.by_reason(WATCH)
     }
 
     /// Requests about one rollout that failed; they are repeated.
@@ -97,7 +94,7 @@ pub const WATCH: &str = "replicasets";
 /// A drop ends it.
 pub struct RolloutFeed {
     news: mpsc::Receiver<RolloutNews>,
-    _task: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 impl RolloutFeed {
@@ -116,9 +113,11 @@ impl RolloutFeed {
             silence: SILENCE,
             answer: ANSWER,
         };
+        let watch = Watch::new(client.clone(), options, counters.watch.clone());
+        let (events, watched) = mpsc::channel(1);
         let follower = Follower {
             client: client.clone(),
-            watch: Watch::new(client.clone(), options, counters.watch.clone()),
+            watched,
             rollouts: Rollouts::new(MOST, settle),
             counters: counters.clone(),
             waiting: VecDeque::new(),
@@ -126,9 +125,10 @@ impl RolloutFeed {
             watch_failing: None,
             request_failing: None,
         };
-        let mut task = JoinSet::new();
-        task.spawn(follower.run(sender));
-        RolloutFeed { news, _task: task }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(watch.send_to(events));
+        tasks.spawn(follower.run(sender));
+        RolloutFeed { news, _tasks: tasks }
     }
 
     /// Pending while there is none; a call that is dropped loses none. None if the task ended, which it does not by itself.
@@ -139,7 +139,7 @@ impl RolloutFeed {
 
 struct Follower {
     client: Client,
-    watch: Watch<LeanReplicaSet>,
+    watched: mpsc::Receiver<(Boot, WatchEvent<LeanReplicaSet>)>,
     rollouts: Rollouts,
     counters: Arc<RolloutCounters>,
     /// Questions without a request.
@@ -161,7 +161,11 @@ impl Follower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let news = tokio::select! {
-                (_, event) = self.watch.next() => self.take(event),
+                event = self.watched.recv() => match event {
+                    Some((_, event)) => self.take(event),
+                    // The watch's task ended, which it does not by itself: the observer starts anew.
+                    None => return,
+                },
                 Some(answer) = self.answers.join_next() => {
                     // None: the task panicked, and its question stays asked: no other is asked about that workload.
                     answer.ok().and_then(|(question, answer)| self.answered(&question, answer)).into_iter().collect()
@@ -393,9 +397,29 @@ fn sight(of: &LeanReplicaSet) -> Result<Option<ReplicaSetSight>, Incomplete> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use serde_json::json;
 
     use super::*;
+    use crate::mock_api::{self, Answer as Reply};
+    use crate::waiting::until_task;
+
+    /// Pauses after failures become longer than the time between two looks at what is to be asked.
+    #[tokio::test]
+    async fn an_api_server_that_was_away_is_listed_again() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = requests.clone();
+        let (client, _) = mock_api::start(move |_| {
+            std::future::ready(match count.fetch_add(1, Ordering::Relaxed) {
+                0..3 => mock_api::failure(500, "etcdserver: leader changed"),
+                3 => Reply::Json(200, json!({"metadata": {"resourceVersion": "7"}, "items": []})),
+                _ => Reply::Never,
+            })
+        });
+        let _feed = RolloutFeed::start(&client, Duration::ZERO, &Arc::default());
+        until_task("the watch after a list", || requests.load(Ordering::Relaxed) > 4).await;
+    }
 
     fn of(object: serde_json::Value) -> Option<ReplicaSetSight> {
         let object: LeanReplicaSet = serde_json::from_value(object).expect("a ReplicaSet");

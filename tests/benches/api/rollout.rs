@@ -18,6 +18,7 @@ use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::service::Service;
 use epitaph_tests::timeout::{holds, until_within};
 use kube::Client;
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -30,6 +31,8 @@ use crate::metrics::{Writes, writes};
 const STAGES: &str = include_str!("rollout-stages.yaml");
 const PODS: usize = 1_000;
 const PODS_PER_NODE: usize = 10;
+/// Epitaphs of one namespace that the observer keeps.
+const MOST_KEPT: usize = 10_000;
 /// A row that is computed from what one termination costs: nodes, and terminations of each in an hour.
 const COMPUTED: (f64, f64) = (5_000.0, 60.0);
 /// Of a rollout on a busy machine.
@@ -122,8 +125,7 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
         took.as_secs_f64(),
         outcomes(&observer)?
     );
-    print(&own, &others, pods);
-    Ok(())
+    print(&own, &others, pods)
 }
 
 /// kwok, until the drop.
@@ -138,7 +140,9 @@ impl Drop for Kubelets {
 fn observer(epitaph: &Path, directory: &Path, kubeconfig: &Path) -> anyhow::Result<Service> {
     let program = Epitaph::copied(epitaph, directory)?;
     let file = kubeconfig.to_str().context("a path of ours is text")?;
-    let args = ["--kubeconfig", file, "--set", "observer.namespace=epitaph"];
+    // Nothing is removed meanwhile: removals are days later, and in a row of their own.
+    let kept = format!("observer.epitaphs_per_namespace={MOST_KEPT}");
+    let args = ["--kubeconfig", file, "--set", "observer.namespace=epitaph", "--set", &kept];
     Service::of("observer", &program, directory, &args)
 }
 
@@ -280,7 +284,7 @@ fn outcomes(observer: &Service) -> anyhow::Result<String> {
     Ok(all.join(", "))
 }
 
-fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods: usize) {
+fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods: usize) -> anyhow::Result<()> {
     println!("| Written for a rollout of {pods} pods | Requests | kB |");
     println!("|---|---|---|");
     for (of, by) in [(own, "Epitaph"), (others, "Kubernetes")] {
@@ -298,14 +302,19 @@ fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods
     let (own, others) = (sum(own), sum(others));
     let (nodes, hourly) = COMPUTED;
     let times = nodes * hourly / pods as f64;
+    // The observer removes each Epitaph later, one request each.
+    let (count, bytes) = (pods as f64, removal()?.len() as f64);
+    let removed = (own.0 + count, own.1 + count * bytes);
     let rows = [
-        (format!("a rollout of {pods} pods"), 1.0),
+        (format!("a rollout of {pods} pods"), own, 1.0),
+        ("and the removal of its Epitaphs (computed)".to_owned(), removed, 1.0),
         (
-            format!("{hourly} an hour on each of {nodes} nodes, in an hour (computed)"),
+            format!("{hourly} an hour on each of {nodes} nodes, in an hour, with their removal (computed)"),
+            removed,
             times,
         ),
     ];
-    for (what, times) in rows {
+    for (what, own, times) in rows {
         println!(
             "| {what} | {:.0} | {:.0} | {:.0} | {:.0} | {:.1} % | {:.1} % |",
             own.0 * times,
@@ -316,4 +325,17 @@ fn print(own: &BTreeMap<String, Writes>, others: &BTreeMap<String, Writes>, pods
             100.0 * own.1 / others.1,
         );
     }
+    Ok(())
+}
+
+/// The body of a request that removes one Epitaph.
+fn removal() -> anyhow::Result<String> {
+    let only_this = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some("6f1cfb2f-0b8d-4b54-9d0d-2f0a6f3f4b7e".to_owned()),
+            resource_version: Some("123456789".to_owned()),
+        }),
+        ..DeleteParams::default()
+    };
+    serde_json::to_string(&only_this).context("a request that removes an Epitaph")
 }

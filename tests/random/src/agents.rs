@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use nix::libc::SIGTERM;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket, sockopt};
 use serde_json::Value;
 
-use crate::sys::{boot_now, kill};
+use crate::sys::{boot_now, found_within, kill};
 
 /// Times of `CLOCK_BOOTTIME`, nanoseconds: when an agent was ready, and until when it surely had everything in its journal.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +32,8 @@ const MARGIN_NS: u64 = 1_000_000_000;
 const RUNS_MS: std::ops::Range<u64> = 4_000..9_000;
 /// The last reports come some seconds after their terminations.
 const LAST: Duration = Duration::from_secs(15);
-const STEP: Duration = Duration::from_millis(20);
+/// On a loaded machine.
+const TO_START: Duration = Duration::from_secs(120);
 
 impl Runs {
     pub fn count(&self) -> usize {
@@ -43,10 +46,19 @@ impl Runs {
     }
 }
 
+/// What all agents have, one after the other.
 #[derive(Debug)]
-pub struct Agents {
+struct Place {
     program: PathBuf,
     directory: PathBuf,
+    address: SocketAddr,
+    /// Nobody else gets the port while no agent listens there.
+    _port: OwnedFd,
+}
+
+#[derive(Debug)]
+pub struct Agents {
+    place: Arc<Place>,
     over: Arc<AtomicBool>,
     killing: JoinHandle<Result<Runs>>,
 }
@@ -58,17 +70,19 @@ impl Agents {
     /// It cannot be started, or it ends.
     pub fn start(program: &Path, directory: &Path, seed: u64) -> Result<Agents> {
         let over = Arc::new(AtomicBool::new(false));
-        let first = Agent::start(program, directory)?;
-        let killing = {
-            let (program, directory, over) = (program.to_owned(), directory.to_owned(), Arc::clone(&over));
-            std::thread::spawn(move || kill_and_start(first, &program, &directory, &over, Rng::with_seed(seed)))
-        };
-        Ok(Agents {
+        let (port, address) = reserved()?;
+        let place = Arc::new(Place {
             program: program.to_owned(),
             directory: directory.to_owned(),
-            over,
-            killing,
-        })
+            address: address.into(),
+            _port: port,
+        });
+        let first = Agent::start(&place)?;
+        let killing = {
+            let (place, over) = (Arc::clone(&place), Arc::clone(&over));
+            std::thread::spawn(move || kill_and_start(first, &place, &over, Rng::with_seed(seed)))
+        };
+        Ok(Agents { place, over, killing })
     }
 
     /// Lets the last agent finish, and returns all that was reported, by container, and when agents observed.
@@ -79,9 +93,9 @@ impl Agents {
         self.over.store(true, Ordering::Relaxed);
         let killing = self.killing.join();
         let runs = killing.map_err(|_| anyhow::anyhow!("the thread with the agents panicked"))??;
-        let listed = Command::new(&self.program)
+        let listed = Command::new(&self.place.program)
             .args(["list", "--output", "json", "--journal"])
-            .arg(journal(&self.directory))
+            .arg(journal(&self.place.directory))
             .output()?;
         ensure!(listed.status.success(), "list: {}", String::from_utf8_lossy(&listed.stderr));
         let mut reports: HashMap<String, Vec<Value>> = HashMap::new();
@@ -95,17 +109,16 @@ impl Agents {
     }
 }
 
-fn kill_and_start(first: Agent, program: &Path, directory: &Path, over: &AtomicBool, mut rng: Rng) -> Result<Runs> {
+fn kill_and_start(first: Agent, place: &Place, over: &AtomicBool, mut rng: Rng) -> Result<Runs> {
     let mut runs = Runs::default();
     let mut agent = first;
     loop {
         let ready = boot_now();
         let margin = MARGIN_NS + (ready - agent.started);
-        let until = ready + rng.u64(RUNS_MS) * 1_000_000;
-        while boot_now() < until && !over.load(Ordering::Relaxed) {
-            sleep(STEP);
-        }
-        if over.load(Ordering::Relaxed) {
+        let runs_for = Duration::from_millis(rng.u64(RUNS_MS));
+        let is_over = found_within(runs_for, || anyhow::Ok(over.load(Ordering::Relaxed).then_some(())))?;
+        if is_over.is_some() {
+            // The subject is time: the agent's own waits.
             sleep(LAST);
             runs.0.push((ready, boot_now() - margin));
             agent.end()?;
@@ -115,7 +128,7 @@ fn kill_and_start(first: Agent, program: &Path, directory: &Path, over: &AtomicB
         agent.child.kill()?;
         agent.child.wait()?;
         runs.0.push((ready, killed - margin));
-        agent = Agent::start(program, directory)?;
+        agent = Agent::start(place)?;
     }
 }
 
@@ -127,29 +140,26 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(program: &Path, directory: &Path) -> Result<Agent> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let log = directory.join("agent.log");
+    fn start(place: &Place) -> Result<Agent> {
+        let log = place.directory.join("agent.log");
         let started = boot_now();
-        let child = Command::new(program)
-            .args(["agent", "--listen", &address.to_string(), "--set"])
-            .arg(format!("journal.directory={}", journal(directory).display()))
+        let child = Command::new(&place.program)
+            .args(["agent", "--listen", &place.address.to_string(), "--set"])
+            .arg(format!("journal.directory={}", journal(&place.directory).display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::options().create(true).append(true).open(&log)?)
             .spawn()
             .context("starting the agent")?;
         let mut agent = Agent { child, started, log };
-        for _ in 0..3_000 {
+        let ready = found_within(TO_START, || {
             if let Some(status) = agent.child.try_wait()? {
                 bail!("the agent ended with {status}: {}", agent.log());
             }
-            if is_ready(address) {
-                return Ok(agent);
-            }
-            sleep(STEP);
-        }
-        bail!("the agent is not ready: {}", agent.log())
+            Ok(is_ready(place.address).then_some(()))
+        })?;
+        ensure!(ready.is_some(), "the agent is not ready: {}", agent.log());
+        Ok(agent)
     }
 
     fn end(&mut self) -> Result<()> {
@@ -171,6 +181,17 @@ impl Drop for Agent {
             let _ = self.child.wait();
         }
     }
+}
+
+/// A socket that is bound and does not listen, so that the kernel gives its port to nobody; with SO_REUSEADDR from then on, so that an agent
+/// can listen there all the same.
+fn reserved() -> Result<(OwnedFd, SocketAddrV4)> {
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let any = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    bind(socket.as_raw_fd(), &any)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    let address = getsockname::<SockaddrIn>(socket.as_raw_fd())?.into();
+    Ok((socket, address))
 }
 
 fn journal(directory: &Path) -> PathBuf {

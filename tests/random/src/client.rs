@@ -202,7 +202,7 @@ impl Player {
             if outcome == Outcome::Answered {
                 self.settle();
             }
-            sleep(Duration::from_millis(every_ms.into()));
+            pause(every_ms);
         }
     }
 
@@ -216,7 +216,7 @@ impl Player {
                     self.settle();
                 }
             }
-            sleep(Duration::from_millis(every_ms.into()));
+            pause(every_ms);
         }
     }
 
@@ -244,7 +244,7 @@ impl Player {
                     connection = None;
                 }
             }
-            sleep(Duration::from_millis(every_ms.into()));
+            pause(every_ms);
         }
     }
 
@@ -298,6 +298,12 @@ impl Player {
             }
         }
     }
+}
+
+/// Between two requests.
+fn pause(ms: u32) {
+    // The subject is time: the client's pace.
+    sleep(Duration::from_millis(ms.into()));
 }
 
 fn request(answer_ms: u32, is_kept: bool) -> String {

@@ -89,6 +89,7 @@ fn job() {
     for _ in 0..TURNS {
         let until = boot_now() + COMPUTES_NS;
         while boot_now() < until {}
+        // The subject is time: what a job waits for.
         sleep(WAITS);
     }
 }

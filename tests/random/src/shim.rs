@@ -7,7 +7,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -23,7 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Kill, Stop};
 use crate::program::READY;
-use crate::sys::{boot_now, emit, kill};
+use crate::sys::{boot_now, emit, found_within, kill};
+
+/// For a loaded machine: a guard against a hang, not a measure.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
@@ -101,13 +103,8 @@ pub fn double_fork(command: &[String]) -> Result<i32> {
     let mut middle = Command::new("setsid").arg("--fork").args(command).spawn()?;
     middle.wait()?;
     let ready = command.last().map(|directory| Path::new(directory).join(READY));
-    for _ in 0..2_000 {
-        if ready.as_ref().is_some_and(|ready| ready.exists()) {
-            return Ok(0);
-        }
-        sleep(Duration::from_millis(5));
-    }
-    Err(Error::from(ErrorKind::TimedOut))
+    let serves = || Ok::<_, Error>(ready.as_ref().is_some_and(|ready| ready.exists()).then_some(0));
+    found_within(PATIENCE, serves)?.ok_or_else(|| ErrorKind::TimedOut.into())
 }
 
 /// Starts `command` in the container: its first process, or one more from outside.
@@ -314,32 +311,31 @@ impl Shim<'_> {
         fs::write(self.order.cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })?;
         let wanted = if frozen { "frozen 1" } else { "frozen 0" };
         let events = self.order.cgroup.join("cgroup.events");
-        for _ in 0..500 {
-            if fs::read_to_string(&events)?.lines().any(|line| line == wanted) {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(4));
-        }
-        Err(Error::new(ErrorKind::TimedOut, format!("no `{wanted}` in cgroup.events")))
+        let confirmed = || Ok::<_, Error>(fs::read_to_string(&events)?.lines().any(|line| line == wanted).then_some(()));
+        let late = || Error::new(ErrorKind::TimedOut, format!("no `{wanted}` in cgroup.events"));
+        found_within(PATIENCE, confirmed)?.ok_or_else(late)
     }
 }
 
 /// Removes the cgroup once it is empty, and the slice with the last one.
 fn remove(cgroup: &Path) -> Result<()> {
-    for attempt in 0..1_000 {
+    let (mut attempt, mut last) = (0, None);
+    let removed = found_within(PATIENCE, || {
         match fs::remove_dir(cgroup) {
-            Ok(()) => break,
-            Err(e) if e.kind() == ErrorKind::NotFound => break,
-            Err(e) if attempt == 999 => return Err(e),
-            Err(_) => {
-                // Zombies of the host's pid namespace are this process's children.
-                while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
-                if attempt > 200 {
-                    let _ = fs::write(cgroup.join("cgroup.kill"), "1");
-                }
-                sleep(Duration::from_millis(5));
-            }
+            Ok(()) => return Ok(Some(())),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Some(())),
+            Err(e) => last = Some(e),
         }
+        // Zombies of the host's pid namespace are this process's children.
+        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        attempt += 1;
+        if attempt > 200 {
+            let _ = fs::write(cgroup.join("cgroup.kill"), "1");
+        }
+        Ok::<_, Error>(None)
+    })?;
+    match (removed, last) {
+        (None, Some(error)) => Err(error),
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{Error, Read as _, Result, Write as _};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -25,6 +27,25 @@ pub fn kill(pid: u32, signal: i32) -> Result<()> {
     // SAFETY: kill(2) takes two integers and touches no memory of ours.
     let done = unsafe { libc::kill(pid, signal) };
     if done == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Looks again and again until something is found; None: not within `limit`. The only loop here that polls.
+///
+/// # Errors
+/// `look` failed.
+pub fn found_within<T, E>(
+    limit: Duration,
+    mut look: impl FnMut() -> std::result::Result<Option<T>, E>,
+) -> std::result::Result<Option<T>, E> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let begin = boot_now();
+    loop {
+        let found = look()?;
+        if found.is_some() || Duration::from_nanos(boot_now() - begin) >= limit {
+            return Ok(found);
+        }
+        sleep(PAUSE);
+    }
 }
 
 /// `bytes` random bytes as lower-case hex.

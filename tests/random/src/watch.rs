@@ -113,6 +113,7 @@ impl Watch {
             for (signal, most_ms) in [(SIGSTOP, 2_000), (SIGCONT, 1_000)] {
                 // An agent that is gone is found elsewhere.
                 let _ = kill(self.child.id(), signal);
+                // The subject is time: how long the agent has no processor, and how long it has one.
                 std::thread::sleep(Duration::from_millis(rng.u64(50..most_ms)));
             }
         }

@@ -233,8 +233,7 @@ impl Stage {
         let expected = &story.expected;
         if expected.root.is_empty() {
             until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
-            // The subject is time: a trace, or an Event, would come within it.
-            sleep(Duration::from_secs(25));
+            nothing_more_within(Duration::from_secs(25));
             let traces = self.traces(pod)?;
             let is_its = |event: &&Value| event["regarding"]["uid"] == pod.uid.as_str();
             let events = self.events()?.iter().filter(is_its).count();
@@ -258,8 +257,7 @@ impl Stage {
         {
             return Ok(vec![format!("{error:#}")]);
         }
-        // The subject is time: a second trace would come within it.
-        sleep(SETTLED);
+        nothing_more_within(SETTLED);
         let (traces, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(root);
         let mut problems = Vec::new();
         // A container that crashes again and again has a trace for each time.
@@ -478,6 +476,12 @@ pub(super) struct Pod {
 
 pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Traces and Events that must not come: no marker passes through the Jaeger behind them within a story's time.
+pub(super) fn nothing_more_within(time: Duration) {
+    // The subject is time: one more would come within it.
+    sleep(time);
 }
 
 /// Repeats the question until there is an answer. The API server may be unreachable for a moment.

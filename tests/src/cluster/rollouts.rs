@@ -319,9 +319,7 @@ impl Stage {
         for (client, _) in clients.iter().filter(|(_, of)| of.is_none_or(|of| of.near)) {
             here(&["wait", "--for=condition=Ready", &format!("pod/{client}"), "--timeout=900s"])?;
         }
-        // The subject is time: calls before the rollout.
-        sleep(Duration::from_secs(3));
-
+        calls();
         let before = self.uids(name)?;
         ensure!(before.len() == REPLICAS, "{} pods before the rollout", before.len());
         here(&["rollout", "restart", &workload])?;
@@ -330,8 +328,7 @@ impl Stage {
             let now = self.uids(name)?;
             Ok((!before.iter().any(|uid| now.contains(uid))).then_some(()))
         })?;
-        // The subject is time: calls after it.
-        sleep(Duration::from_secs(3));
+        calls();
         let mut logs = Vec::new();
         for (client, of) in &clients {
             let log = match of.filter(|of| !of.near) {
@@ -478,6 +475,12 @@ impl Stage {
             Ok(self.uids(name)?.is_empty().then_some(()))
         })
     }
+}
+
+/// Calls of the clients while no rollout runs.
+fn calls() {
+    // The subject is time: how long they call.
+    sleep(Duration::from_secs(3));
 }
 
 /// Names of the clients' pods.

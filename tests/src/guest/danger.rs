@@ -181,8 +181,7 @@ fn namespace(how: &str) -> i32 {
     match start(if how == "init-exits" { "leave" } else { "stay" }, Stdio::null()) {
         Ok(mut init) => {
             if how == "init-waits" {
-                // The subject is time: long enough for its children; the agent's result does not depend on it.
-                sleep(SETTLE);
+                settle();
                 println!("{}", init.id());
             }
             init.wait().map_or(1, |_| 0)
@@ -209,7 +208,11 @@ fn children() {
             eprintln!("guest: {error:#}");
         }
     }
-    // The subject is time: the children run.
+    settle();
+}
+
+fn settle() {
+    // The subject is time: the children run meanwhile. The agent's result does not depend on it.
     sleep(SETTLE);
 }
 

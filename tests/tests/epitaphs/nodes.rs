@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::clock;
-use epitaph::sink::epitaphs::{EpitaphOutcome, Settings, Sink, start};
+use epitaph::sink::epitaphs::{Completer, EpitaphOutcome, Settings, Sink, start};
+use epitaph::source::epitaphs::{EpitaphFeed, EpitaphNews};
 use epitaph::source::pods::{Access, connect};
 use epitaph_core::fixtures::shutdowns;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
@@ -70,7 +71,7 @@ fn removal(name: &str, service: &str) -> Output {
     Output::Removal(Box::new(removed(name, service)))
 }
 
-/// The endpoint was ready until the pod was gone.
+/// The endpoint was ready until it was gone, three seconds after the pod's deletion.
 fn late_removal(name: &str, service: &str) -> Output {
     Output::Removal(Box::new(EndpointRemoval {
         not_ready: None,
@@ -84,6 +85,7 @@ fn removed(name: &str, service: &str) -> EndpointRemoval {
         service: service.into(),
         ports: Arc::from(Vec::new()),
         address_types: Vec::new(),
+        ended: at(20),
         begin: at(20),
         end: at(23),
         terminating: Some(at(20)),
@@ -111,8 +113,44 @@ fn replacement(name: &str, by: &str) -> Output {
     }))
 }
 
-fn see(sink: &Sink, output: &Output) {
-    sink.offer_observed(output, observation().wall_offset, clock::now());
+/// The observer's sink, and its watch of Epitaphs.
+struct Observing {
+    completer: Completer,
+    feed: EpitaphFeed,
+}
+
+impl Observing {
+    fn see(&mut self, output: &Output) {
+        self.completer.offer(output, observation().wall_offset, clock::now());
+    }
+
+    /// Reads the watch until it has shown the Epitaph of this pod.
+    async fn until_written(&mut self, pod: &str) -> anyhow::Result<()> {
+        let shown = async {
+            while let Some(news) = self.feed.next().await {
+                match news {
+                    EpitaphNews::Listed => self.completer.listed(),
+                    EpitaphNews::Gone { namespace, name } => self.completer.gone((namespace, name)),
+                    EpitaphNews::Forbidden => self.completer.forbidden(clock::now()),
+                    EpitaphNews::Watched => self.completer.watched(),
+                    EpitaphNews::Written {
+                        namespace,
+                        name,
+                        unclean,
+                    } => {
+                        let is_this = name.starts_with(&format!("{pod}."));
+                        self.completer.written((namespace, name), unclean, clock::now());
+                        if is_this {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            anyhow::bail!("the watch ended")
+        };
+        let late = || format!("no Epitaph of {pod} in the watch");
+        tokio::time::timeout(TIMEOUT, shown).await.with_context(late)?
+    }
 }
 
 fn nodes(kubectl: &Kubectl) -> anyhow::Result<Vec<Value>> {
@@ -179,11 +217,17 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
         between: Duration::ZERO,
         ..Settings::of_observer()
     };
-    let (seen, observing) = start(connect(&Access::Kubeconfig(observer_file)).await?, settings, clock::now);
-    see(&seen, &lost("node-2"));
-    see(&seen, &removal("cart-1", "web"));
+    let client = connect(&Access::Kubeconfig(observer_file)).await?;
+    let (seen, observing) = start(client.clone(), settings, clock::now);
+    let mut observer = Observing {
+        completer: Completer::new(seen.clone()),
+        feed: EpitaphFeed::start(&client, &Arc::default()),
+    };
+    observer.see(&lost("node-2"));
+    observer.see(&removal("cart-1", "web"));
+    observer.until_written("cart-1").await?;
     reported(&seen, EpitaphOutcome::Written, 2)?;
-    see(&seen, &replacement("cart-1", "cart-2"));
+    observer.see(&replacement("cart-1", "cart-2"));
     reported(&seen, EpitaphOutcome::Written, 3)?;
     let table = api.kubectl.run(&["get", "nodeepitaphs"])?;
     let header: Vec<&str> = table.lines().next().context("no header")?.split_whitespace().collect();
@@ -211,22 +255,47 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
     assert_eq!(observed["endpoints"][0]["took"], "3.0s", "{observed}");
     assert_eq!(written[0]["report"]["verdict"], "ignored-stop-signal");
 
-    // A termination that was not unclean needs no second write, unless clients were sent to a pod that was stopping.
+    // A termination that was not unclean needs no second write, unless clients were sent to a pod that was stopping: then with all that was seen.
+    observer.see(&removal("cart-3", "web"));
+    observer.see(&removal("cart-4", "web"));
     offer(&sink, &clean(pod("shop", "cart-3", "node-1")));
     offer(&sink, &clean(pod("shop", "cart-4", "node-1")));
     reported(&sink, EpitaphOutcome::Written, 4)?;
-    see(&seen, &removal("cart-3", "web"));
-    see(&seen, &replacement("cart-3", "cart-5"));
-    reported(&seen, EpitaphOutcome::Unneeded, 2)?;
-    see(&seen, &late_removal("cart-4", "web"));
-    reported(&seen, EpitaphOutcome::Written, 4)?;
+    observer.until_written("cart-4").await?;
+    observer.see(&replacement("cart-3", "cart-5"));
+    observer.see(&late_removal("cart-4", "admin"));
+    reported(&seen, EpitaphOutcome::Written, 5)?;
     let observed = |name: &str| -> anyhow::Result<Value> {
         let all = api.epitaphs("shop")?;
         let found = all.into_iter().find(|of| of["report"]["pod"]["name"] == name);
         Ok(found.context("no Epitaph")?["observed"].take())
     };
     assert_eq!(observed("cart-3")?, Value::Null);
-    assert_eq!(observed("cart-4")?["endpoints"][0]["service"], "web");
+    let late = observed("cart-4")?;
+    let services = late["endpoints"].as_array().into_iter().flatten();
+    let services: Vec<&Value> = services.map(|of| &of["service"]).collect();
+    assert_eq!(services, ["web", "admin"], "{late}");
+
+    // The agent of a node that was away writes long after the observer saw the pod for the last time.
+    observer.see(&removal("cart-6", "web"));
+    offer(&sink, &pod("shop", "cart-6", "node-1"));
+    observer.until_written("cart-6").await?;
+    reported(&seen, EpitaphOutcome::Written, 6)?;
+    assert_eq!(observed("cart-6")?["endpoints"][0]["service"], "web");
+
+    // Another observer, which saw none of that: what was written stays.
+    let mut next = Observing {
+        completer: Completer::new(seen.clone()),
+        feed: EpitaphFeed::start(&client, &Arc::default()),
+    };
+    next.see(&removal("cart-6", "admin"));
+    next.until_written("cart-6").await?;
+    reported(&seen, EpitaphOutcome::Written, 7)?;
+    let both = observed("cart-6")?;
+    let services = both["endpoints"].as_array().into_iter().flatten();
+    let services: Vec<&Value> = services.map(|of| &of["service"]).collect();
+    assert_eq!(services, ["web", "admin"], "{both}");
+    drop(next);
 
     // The agent writes once more: the observer's field stays.
     let mut again = pod("shop", "cart-1", "node-1");
@@ -234,7 +303,7 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
         pod.verdict.sentence = "once more".to_owned();
     }
     offer(&sink, &again);
-    reported(&sink, EpitaphOutcome::Written, 5)?;
+    reported(&sink, EpitaphOutcome::Written, 6)?;
     let written = api.epitaphs("shop")?;
     assert_eq!(&written[0]["observed"]["replacement"]["pod"], "cart-2", "{written:?}");
     assert_eq!(written[0]["report"]["sentence"], "once more");
@@ -302,20 +371,11 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
     }
     create(&agent, &made("own", "node-2", "Shutdown"))?;
 
-    // Nothing to complete: counted, once nobody can expect the agent any more.
-    observing.shutdown(TIMEOUT).await;
-    let settings = Settings {
-        between: Duration::ZERO,
-        give_up: Duration::ZERO,
-        ..Settings::of_observer()
-    };
-    let (seen, observing) = start(
-        connect(&Access::Kubeconfig(as_observer(&api.plane)?)).await?,
-        settings,
-        clock::now,
-    );
-    see(&seen, &removal("nobody", "web"));
-    reported(&seen, EpitaphOutcome::Absent, 1)?;
+    // Nothing to complete, and nothing that needs it: counted, once nobody can expect the agent any more.
+    observer.see(&removal("nobody", "web"));
+    drop(observer);
+    assert_eq!(seen.stats().get(EpitaphOutcome::Absent), 1, "{:?}", seen.stats());
+    assert_eq!(seen.stats().get(EpitaphOutcome::Unneeded), 2, "{:?}", seen.stats());
     observing.shutdown(TIMEOUT).await;
     worker.shutdown(TIMEOUT).await;
     Ok(())

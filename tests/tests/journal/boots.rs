@@ -75,13 +75,18 @@ fn resumed(node: &Node, number: usize, cut: &Cut, received: &[Received], truth: 
     };
     until("ready", || Ok(node.run(READY).is_ok())).with_context(log)?;
     until("delivered", || Ok(delivered(&cut.kept, &collector, received))).with_context(log)?;
-    // What the agent closes itself comes right after the start.
     let listed = || -> anyhow::Result<Vec<Value>> {
         let text = node.run(&format!("{PROGRAM} list --output json --journal {journal}"))?;
         Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
     };
-    // The subject is time.
-    std::thread::sleep(Duration::from_secs(2));
+    // What the agent closes itself comes right after the start: before the report of a unit that fails now.
+    let marker = format!("marker-{name}");
+    node.run(&format!("systemd-run --quiet --collect --unit={marker} sh -c 'exit 3'"))?;
+    until("the marker's report", || {
+        let of_it = |report: &Value| report["subject"].to_string().contains(&marker);
+        Ok(listed()?.iter().any(of_it))
+    })
+    .with_context(log)?;
     let after = listed()?;
     for report in &cut.kept {
         ensure!(after.contains(&report.json), "lost with the boot: {}", report.json);

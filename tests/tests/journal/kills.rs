@@ -19,7 +19,7 @@ use epitaph_tests::sys::boot_now;
 use epitaph_tests::timeout::{holds, until_within};
 use nix::libc::SIGTERM;
 
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story};
+use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story, until};
 
 /// Kills of the everyday tests. `EPITAPH_KILLS=1000` for the long run.
 const KILLS: usize = 4;
@@ -148,10 +148,15 @@ fn play(stage: &Stage, mut random: Random, left: &AtomicUsize, ended: &AtomicUsi
         ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
         plays.push(Play::of(role.subject.as_str(), story, &played)?);
         ended.fetch_add(1, Ordering::Relaxed);
-        // The subject is time: the moments of the kills.
-        std::thread::sleep(Duration::from_millis(random.below(1_000) as u64));
+        pause(&mut random, Duration::from_secs(1));
     }
     Ok(plays)
+}
+
+/// The moments of plays and kills.
+fn pause(random: &mut Random, most: Duration) {
+    // The subject is time: a kill comes at any moment.
+    std::thread::sleep(Duration::from_millis(random.below(most.as_millis() as usize + 1) as u64));
 }
 
 /// A stop of a few seconds, or an exit that nobody asked for.
@@ -228,26 +233,25 @@ fn kill_and_restart(
     let begin = now();
     let killing = Killing(left);
     let Line {
-        journal, port, random, ..
+        journal,
+        port,
+        collector,
+        random,
     } = line;
     let mut runs = Vec::new();
     let mut to_ready = Duration::from_secs(1);
     while runs.len() < kills && begin.elapsed() < most {
         let started = boot_now();
         let mut agent = stage.begun(journal, *port, &ROOM)?;
-        let mut pause = |most: Duration| {
-            // The subject is time: the moment of the kill.
-            std::thread::sleep(Duration::from_millis(random.below(most.as_millis() as usize + 1) as u64));
-        };
         // Two of three observe for a while, some of them long enough to finish a report.
         let ready = if runs.len() % 3 == 2 {
-            pause(to_ready);
+            pause(random, to_ready);
             None
         } else {
             agent.until_ready()?;
             let ready = boot_now();
             to_ready = Duration::from_nanos(ready - started);
-            pause(Duration::from_millis(if runs.len() % 4 == 0 { 6_000 } else { 1_500 }));
+            pause(random, Duration::from_millis(if runs.len() % 4 == 0 { 6_000 } else { 1_500 }));
             Some(ready)
         };
         let killed = boot_now();
@@ -271,8 +275,13 @@ fn kill_and_restart(
         let left = left.load(Ordering::Relaxed);
         Ok(holds(left == 0, || format!("{left} go on")))
     })?;
-    // The subject is time: the longest stop, and the agent's own wait for late records.
-    std::thread::sleep(Duration::from_secs(12));
+    // Behind all of them. What was over before is reported and sent by then, or never.
+    let marker = stage.play(story("completed"))?;
+    until("the marker at the collector", || {
+        let reports = reports(journal).unwrap_or_default();
+        let marker = reports.values().find(|report| report.subject() == marker);
+        marker.is_some_and(|report| collector.times(&report.request) > 0)
+    })?;
     let killed = boot_now();
     ensure!(last.end(TO_END)?.success(), "{}", last.log());
     runs.push(Run { started, ready, killed });

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use epitaph::source::pods::{PodSource, PodsCounters};
 use epitaph_core::input::Input;
 use epitaph_core::pod::{PodFact, PodGone, PodsState};
+use epitaph_tests::timeout::{holds, until};
 use tokio::time::{Instant, timeout_at};
 
 /// Longer than any pause between two requests: an input that has not come by then does not come.
@@ -115,6 +116,16 @@ impl Listener {
             from = self.seen.len();
             self.next(what, deadline).await?;
         }
+    }
+
+    /// Waits until the queue of inputs is full.
+    pub fn full(&self) -> anyhow::Result<()> {
+        let inputs = &self.pods.inputs;
+        tokio::task::block_in_place(|| {
+            until("a full queue", || {
+                Ok(holds(inputs.capacity() == 0, || format!("room for {}", inputs.capacity())))
+            })
+        })
     }
 
     async fn next(&mut self, what: &str, deadline: Instant) -> anyhow::Result<()> {

@@ -4,7 +4,6 @@ mod listener;
 mod proxy;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::source::pods::{Access, Allowed, PodSource, PodsDropReason};
@@ -425,7 +424,7 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
     for name in &names {
         listener.pod(name, |_| true).await?;
     }
-    // No input is read at that time: the queue is full, and the watch waits for room.
+    // No input is read until the queue is full, and the watch waits for room.
     kubectl.run(&[
         "-n",
         "shop",
@@ -437,8 +436,7 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
         "--force",
         "--wait=false",
     ])?;
-    // The subject is time: the queue stays full for a while.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    listener.full()?;
     for name in &names {
         let gone = listener.gone(name).await?;
         ensure!(gone.watched, "{name}: {gone:?}");

@@ -5,13 +5,13 @@ mod cases;
 mod runtime;
 
 use std::path::PathBuf;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::node::{Node, NodeConfig};
 use epitaph_tests::cluster::process::Lifetime;
 use epitaph_tests::cluster::{MOST_NODES, Tools};
+use epitaph_tests::sys::boot_now;
 use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
@@ -22,7 +22,6 @@ use runtime::{Known, Runtime};
 const INDEX: u8 = MOST_NODES - 3;
 /// The kernel verifies the probes at load, which takes long on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(180);
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// A node's own containerd and its configuration are in the place of Debian's.
 const PREPARE: &str = "cd /etc/systemd/system; systemctl stop kubelet kube-proxy containerd; \
@@ -222,9 +221,16 @@ fn report_of(machine: &Machine, container: &Known, before: usize) -> anyhow::Res
         };
         Ok(holds(is_there, log))
     })?;
-    // The subject is time: further reports would be written within it.
-    sleep(SETTLED);
-    let (its, others): (Vec<Value>, Vec<Value>) = machine.reports()?.into_iter().skip(before).partition(is_its);
+    // Further reports are there by the report of a unit that fails now.
+    let marker = format!("marker-{:x}", boot_now());
+    machine.run(&format!("systemd-run --quiet --collect --unit={marker} sh -c 'exit 3'"))?;
+    let is_markers = |report: &Value| report["subject"].to_string().contains(&marker);
+    until_within(LIMIT, "the marker's report", || {
+        let count = machine.reports()?.iter().filter(|report| is_markers(report)).count();
+        Ok(holds(count > 0, || "not listed".to_owned()))
+    })?;
+    let (its, mut others): (Vec<Value>, Vec<Value>) = machine.reports()?.into_iter().skip(before).partition(is_its);
+    others.retain(|report| !is_markers(report));
     let unclean: Vec<&Value> = others.iter().filter(|report| report["unclean"] == true).collect();
     ensure!(unclean.is_empty(), "unclean, too: {unclean:?}");
     ensure!(its.len() == 1, "{} reports: {its:?}", its.len());

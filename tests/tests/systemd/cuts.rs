@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use epitaph_tests::cluster::node::quoted;
@@ -103,15 +102,14 @@ fn set_up(machine: &Machine, moment: Moment) -> anyhow::Result<()> {
 
 /// A unit that has failed, and its report on disk.
 fn ended_earlier(machine: &Machine) -> anyhow::Result<()> {
-    machine.run(&format!("systemd-run --quiet --collect --unit={EARLIER} sh -c 'exit 3'"))?;
-    until_within(LIMIT, "a report of a unit that failed", || {
-        let of_it = |report: &serde_json::Value| report["subject"].to_string().contains(&format!("{EARLIER}.service"));
-        let is_there = machine.all_reports()?.iter().any(of_it);
-        Ok(holds(is_there, || machine.log()))
-    })?;
-    // The subject is time: the agent syncs within a second.
-    sleep(Duration::from_secs(2));
-    Ok(())
+    machine.until_failed(EARLIER)?;
+    // A sync makes all safe that was written before, and the marker has frames of its own to be synced.
+    let before = machine.syncs()?;
+    machine.after_a_marker()?;
+    until_within(LIMIT, "a sync of the journal", || {
+        let now = machine.syncs()?;
+        Ok(holds(now > before, || format!("{now} syncs, {before} before")))
+    })
 }
 
 fn begin(machine: &Machine, moment: Moment) -> anyhow::Result<()> {

@@ -1,19 +1,17 @@
 //! The emulated Debian, the agent of the package on it, and what both show.
 
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::cluster::node::{Node, quoted};
 use epitaph_tests::shutdowns::{Debian, When};
+use epitaph_tests::sys::boot_now;
 use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
 /// The kernel verifies the probes at load: an emulated processor takes its time.
 pub const LIMIT: Duration = Duration::from_secs(300);
-/// A report that is written twice is there twice after this time.
-pub const SETTLED: Duration = Duration::from_secs(2);
 /// Every report that the journal has. A frame's length has a zero byte, JSON has none.
 const REPORTS: &str =
     "cat /var/lib/epitaph/journal/*.journal | tr '\\000' '\\n' | grep -a -o '{\"type\":\"[a-z-]*\",\"time\":.*}' || true";
@@ -143,6 +141,21 @@ impl Machine {
         all.context("the reports of the journal")
     }
 
+    /// What was to be reported before is by then, or never.
+    pub fn after_a_marker(&self) -> anyhow::Result<()> {
+        self.until_failed(&format!("marker-{:x}", boot_now()))
+    }
+
+    /// Has a unit of that name fail, and waits for its report.
+    pub fn until_failed(&self, unit: &str) -> anyhow::Result<()> {
+        self.run(&format!("systemd-run --quiet --collect --unit={unit} sh -c 'exit 3'"))?;
+        until_within(LIMIT, &format!("the report of {unit}"), || {
+            let of_it = |report: &Value| report["subject"].to_string().contains(&format!("{unit}.service"));
+            let is_there = self.all_reports()?.iter().any(of_it);
+            Ok(holds(is_there, || self.log()))
+        })
+    }
+
     /// The one report of a shutdown that is new; None: there is none in that time.
     pub fn new_report(&self, known: usize, limit: Duration) -> anyhow::Result<Option<Value>> {
         let come = until_within(limit, "a report", || {
@@ -153,8 +166,7 @@ impl Machine {
         if come.is_err() && found.len() <= known {
             return Ok(None);
         }
-        // The subject is time: a second report would be written within it.
-        sleep(SETTLED);
+        self.after_a_marker()?;
         let found = self.reports("node-shutdown")?;
         ensure!(found.len() == known + 1, "more than one report: {:?}", &found[known..]);
         Ok(found.into_iter().next_back())
@@ -178,6 +190,13 @@ impl Machine {
         let found = self.until_down(known)?;
         ensure!(found == known + 1, "{} reports that the machine was down", found - known);
         Ok(())
+    }
+
+    /// How often the agent synced its journal.
+    pub fn syncs(&self) -> anyhow::Result<f64> {
+        let line = self.run("busybox wget -q -O - http://127.0.0.1:9464/metrics | grep ^epitaph_journal_syncs_total")?;
+        let number = line.trim().rsplit(' ').next().unwrap_or_default();
+        number.parse().with_context(|| format!("the number of syncs: {line}"))
     }
 
     /// For the message of a failure.

@@ -7,7 +7,6 @@ mod lock;
 mod machine;
 
 use std::path::PathBuf;
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -18,7 +17,7 @@ use epitaph_tests::shutdowns::{CASES, CUTS, Case, Debian, Does, LOCKS, Seen, The
 use epitaph_tests::timeout::{holds, until_within};
 use serde_json::Value;
 
-use machine::{LIMIT, Machine, SETTLED, summary};
+use machine::{LIMIT, Machine, summary};
 
 /// Not the one of the package's test.
 const INDEX: u8 = MOST_NODES - 2;
@@ -90,9 +89,8 @@ fn restart(machine: &mut Machine) -> anyhow::Result<()> {
     machine.until_observing()?;
     // Without one, the next case has the same report to wait for.
     let _ = machine.until_down(known);
-    // The subject is time: the shutdown's report comes with it.
-    sleep(SETTLED);
-    Ok(())
+    // The shutdown's report comes with it.
+    machine.after_a_marker()
 }
 
 /// What `epitaph doctor` says of logind on the real bus; what is wrong with it.

@@ -12,7 +12,6 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -114,12 +113,13 @@ fn clear(root: &Path) -> Result<()> {
 }
 
 fn kill_processes(root: &Path) -> Result<()> {
-    for round in 0..100 {
+    let mut is_first = true;
+    let gone = shell::found_within(Duration::from_secs(10), || {
         let running = processes_in(root)?;
         if running.is_empty() {
-            return Ok(());
+            return Ok(Some(()));
         }
-        if round == 0 {
+        if std::mem::take(&mut is_first) {
             let name = |pid: &String| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let names: Vec<String> = running.iter().map(|pid| name(pid).trim().to_owned()).collect();
             shell::log(format_args!("killing the processes left in it: {}", names.join(", ")));
@@ -128,13 +128,15 @@ fn kill_processes(root: &Path) -> Result<()> {
         kill.args(["-c", "kill -KILL \"$@\" 2>/dev/null || true", "sh"])
             .args(&running);
         shell::succeeds(&mut kill);
-        thread::sleep(Duration::from_millis(100));
-    }
-    bail!(
+        Ok(None)
+    })?;
+    ensure!(
+        gone.is_some(),
         "processes still run in {} after SIGKILL: {}",
         root.display(),
         processes_in(root)?.join(" ")
-    )
+    );
+    Ok(())
 }
 
 /// The processes whose root directory is `root`, by number.

@@ -4,7 +4,6 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -46,9 +45,9 @@ impl Trace {
             .spawn()
             .context("starting bpftrace")?;
         let mut trace = Trace { child, events, messages };
-        for _ in 0..600 {
+        let ready = shell::found_within(Duration::from_secs(60), || {
             if trace.recorded()?.lines().any(|line| line == "ready") {
-                return Ok(trace);
+                return Ok(Some(()));
             }
             if let Some(status) = trace.child.try_wait().context("waiting for bpftrace")? {
                 bail!(
@@ -56,9 +55,14 @@ impl Trace {
                     trace.messages().trim()
                 );
             }
-            thread::sleep(Duration::from_millis(100));
-        }
-        bail!("bpftrace was not ready within a minute: {}", trace.messages().trim())
+            Ok(None)
+        })?;
+        ensure!(
+            ready.is_some(),
+            "bpftrace was not ready within a minute: {}",
+            trace.messages().trim()
+        );
+        Ok(trace)
     }
 
     /// Stops tracing and returns the events.

@@ -2,10 +2,8 @@
 
 use std::{
     fs::{self, File},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -70,24 +68,26 @@ pub struct Registry {
 
 impl Registry {
     pub fn start(dir: &Path) -> Result<Registry> {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let config = dir.join("registry.yml");
         let storage = dir.join("registry");
         let text = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n",
+            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:0\n",
             storage.display()
         );
         fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
         let mut command = Command::new(registry()?);
         command.arg("serve").arg(&config).env_remove("OTEL_TRACES_EXPORTER");
         let mut daemon = Daemon::start("registry", &mut command, dir)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        daemon.until(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())?;
-        Ok(Registry {
-            host: address.to_string(),
-            _daemon: daemon,
-        })
+        let host = daemon.until(|daemon| listening_at(&daemon.logged()))?;
+        Ok(Registry { host, _daemon: daemon })
     }
+}
+
+/// The registry logs the address that it got.
+fn listening_at(log: &str) -> Option<String> {
+    let (_, rest) = log.split_once("listening on ")?;
+    let address: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
+    rest[address.len()..].starts_with('"').then_some(address)
 }
 
 /// Pushed to a real registry on the loopback and pulled again: the same digest and the same bytes.
@@ -147,7 +147,7 @@ fn through_containerd(image: &Image, dir: &Path) -> Result<()> {
         command.arg("--address").arg(&socket).args(args);
         command
     };
-    daemon.until(|| shell::succeeds(&mut ctr(&["version"])))?;
+    daemon.until(|_| shell::succeeds(&mut ctr(&["version"])).then_some(()))?;
     // --local: the daemon's own importer unpacks only for platforms in its configuration. native: works on every file system.
     let mut import = ctr(&["images", "import", "--local", "--snapshotter", "native"]);
     shell::run_quietly(import.arg(&image.archive), "importing the image into containerd")?;
@@ -200,17 +200,15 @@ impl Daemon {
         Ok(Daemon { name, child, log })
     }
 
-    fn until(&mut self, ready: impl Fn() -> bool) -> Result<()> {
-        for _ in 0..600 {
-            if ready() {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
+    fn until<T>(&mut self, ready: impl Fn(&Daemon) -> Option<T>) -> Result<T> {
+        let found = shell::found_within(Duration::from_secs(60), || {
+            let found = ready(self);
+            if let (None, Some(status)) = (&found, self.child.try_wait()?) {
                 bail!("{} ended with {status}: {}", self.name, self.logged());
             }
-            thread::sleep(Duration::from_millis(100));
-        }
-        bail!("{} was not ready within a minute: {}", self.name, self.logged())
+            Ok(found)
+        })?;
+        found.with_context(|| format!("{} was not ready within a minute: {}", self.name, self.logged()))
     }
 
     fn logged(&self) -> String {
@@ -235,5 +233,12 @@ mod tests {
         assert_eq!(mib(10 * MIB), "10.0 MiB");
         assert_eq!(mib(MIB + MIB / 2), "1.5 MiB");
         assert_eq!(mib(0), "0.0 MiB");
+    }
+
+    #[test]
+    fn the_registrys_address_is_read_once_its_line_is_whole() {
+        let line = r#"time="2026" level=info msg="listening on 127.0.0.1:43211" go.version=go1"#;
+        assert_eq!(listening_at(line).as_deref(), Some("127.0.0.1:43211"));
+        assert_eq!(listening_at(&line[..line.find("3211").unwrap()]), None);
     }
 }

@@ -30,7 +30,7 @@ use crate::container::ContainerFact;
 use crate::event::Event;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope, Observation};
-use crate::ledger::{Hole, LossPlace, Whose, Why};
+use crate::ledger::{Hole, LossPlace, Origin, Whose};
 use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::report::{Answers, Command, DropReason, Report};
@@ -221,9 +221,9 @@ impl Correlator {
                 (_, None) => {}
                 (_, Some(place)) => {
                     let (why, most) = match scope {
-                        LossScope::Damaged => (Why::Damaged, 1),
-                        LossScope::NotRecorded => (Why::NotRecorded, 1),
-                        _ => (Why::Lost, count),
+                        LossScope::Damaged => (Origin::Damaged, 1),
+                        LossScope::NotRecorded => (Origin::NotRecorded, 1),
+                        _ => (Origin::Lost, count),
                     };
                     let whose = match scope {
                         LossScope::Others(_) => Whose::Others,

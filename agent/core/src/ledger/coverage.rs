@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use super::{Hole, LossPlace, Whose, Why};
+use super::{Hole, LossPlace, Origin, Whose};
 use crate::event::Kind;
 use crate::input::{ProbeState, SeenClients};
 use crate::time::Boot;
@@ -105,7 +105,7 @@ impl Coverage {
             None => self.lost_of_all.push(Loss {
                 place: LossPlace::Anywhere,
                 hole: Hole {
-                    why: Why::Lost,
+                    why: Origin::Lost,
                     ..old.hole
                 },
             }),
@@ -156,7 +156,7 @@ impl Loss {
         self.key() == other.key()
     }
 
-    fn key(&self) -> (Option<Kind>, Whose, Why, &LossPlace) {
+    fn key(&self) -> (Option<Kind>, Whose, Origin, &LossPlace) {
         (self.hole.kind, self.hole.whose, self.hole.why, &self.place)
     }
 }

@@ -1,6 +1,7 @@
 //! Evidence of one subject that reached the core and was dropped here.
 
-use super::{Hole, Why};
+use super::hole::join;
+use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -32,37 +33,58 @@ impl Span {
     }
 }
 
-/// One hole for each kind.
+/// One hole for the same records.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Drops(Vec<Hole>);
+pub(crate) struct Drops {
+    holes: Vec<Hole>,
+    /// All exits that were dropped since the timeline began.
+    exits: Option<Hole>,
+}
 
 impl Drops {
-    pub const NONE: Drops = Drops(Vec::new());
+    pub const NONE: Drops = Drops {
+        holes: Vec::new(),
+        exits: None,
+    };
 
     pub fn add(&mut self, hole: Hole) {
-        match self.0.iter_mut().find(|known| known.kind == hole.kind) {
+        join(&mut self.holes, hole);
+    }
+
+    /// Of another process than the main one. `matters`: also without a stop signal that it got.
+    pub fn exit(&mut self, at: Boot, matters: bool) {
+        let hole = Hole::of(Origin::Dropped, Kind::ProcessExit, at, at, 1);
+        match &mut self.exits {
             Some(known) => known.extend(&hole),
-            None => self.0.push(hole),
+            None => self.exits = Some(hole),
         }
+        if matters {
+            self.add(hole);
+        }
+    }
+
+    pub fn exits(&self) -> Option<&Hole> {
+        self.exits.as_ref()
     }
 
     /// Of each of these kinds.
     pub fn add_each(&mut self, kinds: &[Kind], time: Span, most: u64) {
         for kind in kinds {
-            self.add(Hole::of(Why::Dropped, *kind, time.first, time.last, most));
+            self.add(Hole::of(Origin::Dropped, *kind, time.first, time.last, most));
         }
     }
 
     pub(super) fn holes(&self) -> impl Iterator<Item = &Hole> {
-        self.0.iter()
+        self.holes.iter()
     }
 
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
-        self.0.retain(|hole| hole.to.is_none_or(|to| to > end));
+        self.holes.retain(|hole| hole.to.is_none_or(|to| to > end));
+        self.exits = None;
     }
 
     pub fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Hole>()
+        self.holes.capacity() * size_of::<Hole>()
     }
 }

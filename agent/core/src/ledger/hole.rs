@@ -5,7 +5,7 @@ use crate::time::Boot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hole {
-    pub why: Why,
+    pub why: Origin,
     /// None: records of any kind.
     pub kind: Option<Kind>,
     pub whose: Whose,
@@ -16,9 +16,9 @@ pub struct Hole {
     pub most: Option<u64>,
 }
 
-/// Why records are missing.
+/// Where a hole comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum Origin {
     /// Nobody observed.
     Gap,
     /// The kernel could not write the record, or the record was lost on its way.
@@ -29,6 +29,8 @@ pub enum Why {
     NotRecorded,
     /// A part of the recording or of the journal is damaged or missing.
     Damaged,
+    /// The probe was not active.
+    Inactive,
 }
 
 /// The processes that a hole concerns.
@@ -42,7 +44,7 @@ pub enum Whose {
 impl Hole {
     pub fn gap(from: Boot, to: Option<Boot>) -> Hole {
         Hole {
-            why: Why::Gap,
+            why: Origin::Gap,
             kind: None,
             whose: Whose::Any,
             from,
@@ -51,7 +53,7 @@ impl Hole {
         }
     }
 
-    pub fn of(why: Why, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
+    pub fn of(why: Origin, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
         Hole {
             kind: Some(kind),
             most: Some(most),
@@ -68,9 +70,23 @@ impl Hole {
     pub fn overlaps(&self, from: Boot, to: Boot) -> bool {
         match self.why {
             // At both ends somebody observed.
-            Why::Gap => self.from < to && self.to.is_none_or(|end| end > from),
+            Origin::Gap => self.from < to && self.to.is_none_or(|end| end > from),
             _ => self.from <= to && self.to.is_none_or(|end| end >= from),
         }
+    }
+
+    /// May hide what came after that time. What a gap was over by is left to what was observed since.
+    pub fn reaches(&self, at: Boot) -> bool {
+        self.why != Origin::Gap || self.to.is_none_or(|to| to > at)
+    }
+
+    /// May hide that something came before that time.
+    pub fn hides_before(&self, at: Boot) -> bool {
+        self.from < at && self.reaches(at)
+    }
+
+    pub fn is_like(&self, other: &Hole) -> bool {
+        (self.why, self.kind, self.whose) == (other.why, other.kind, other.whose)
     }
 
     /// With another hole of the same records.
@@ -79,4 +95,18 @@ impl Hole {
         self.to = self.to.zip(other.to).map(|(own, other)| own.max(other));
         self.most = self.most.zip(other.most).map(|(own, other)| own.saturating_add(other));
     }
+}
+
+/// Adds a hole: those of the same records are one, so of many losses a few remain.
+pub(super) fn join(holes: &mut Vec<Hole>, hole: Hole) {
+    match holes.iter_mut().find(|known| known.is_like(&hole)) {
+        Some(known) => known.extend(&hole),
+        None => holes.push(hole),
+    }
+}
+
+pub(crate) fn merged(holes: impl Iterator<Item = Hole>) -> Vec<Hole> {
+    let mut merged = Vec::new();
+    holes.for_each(|hole| join(&mut merged, hole));
+    merged
 }

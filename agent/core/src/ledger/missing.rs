@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Hole, Why};
+use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -12,6 +12,7 @@ pub struct MissingEvidence {
     /// Records that were lost during the termination, or may have been.
     pub lost: Vec<Hole>,
     /// Records of signals, of longer ago than these, one of which may have been the stop signal: as long ago as one that was seen would count.
+    /// Also a time without observation, which ended so recently that the stop signal may have come in it.
     pub stops: Vec<Hole>,
     /// How many of its own processes' records were lost, and in which time; None if some were, or may have been, of others.
     pub own_lost: Option<(u64, Duration)>,
@@ -25,30 +26,16 @@ pub struct MissingEvidence {
     pub gap: bool,
     /// The same of the time from which on the end of another process counts, and of the life of a victim of the OOM killer.
     pub gap_below: bool,
-    /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
-    pub late_start: Option<Boot>,
     /// More facts than one timeline keeps.
     pub over_cap: bool,
     /// The main process got a stop signal before the first one that was observed: with the holes that may hide the signal.
     pub earlier_stop: Option<Vec<Hole>>,
     /// The same, in a gap of the observation that ended then.
     pub gap_before_stop: Option<Boot>,
-    /// Another process may have been the main process.
-    pub main_unsure: Option<MainUnsure>,
+    /// Another process may have been the main process: in a gap, or of these records, as that of its exec.
+    pub main_unsure: Vec<Hole>,
     /// The recording begins so shortly before the end that a stop signal may have come before.
     pub begins_late: bool,
-}
-
-/// Why another process may have been the main process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MainUnsure {
-    /// These records may be lost, as that of its exec.
-    Lost(Vec<Hole>),
-    /// The probe that makes such records was not active.
-    Inactive(Kind),
-    /// A process of a unit that began unobserved, and not long before its end: systemd also runs commands before and after the main
-    /// process (`ExecStartPre=`, `ExecStopPost=`).
-    MayBeCommand,
 }
 
 impl MissingEvidence {
@@ -57,42 +44,37 @@ impl MissingEvidence {
         self.lost.iter().any(|hole| hole.is_of(kind))
     }
 
-    /// When the first stop signal may have come whose record is lost.
-    pub fn stop_lost_since(&self) -> Option<Boot> {
+    /// Where a first stop signal that nobody saw may be.
+    pub fn hidden_stops(&self) -> impl Iterator<Item = &Hole> {
         let lost = self.lost.iter().filter(|hole| hole.is_of(Kind::SignalGenerate));
-        lost.chain(&self.stops).map(|hole| hole.from).min()
+        lost.chain(&self.stops)
+    }
+
+    /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
+    pub fn late_start(&self) -> Option<Boot> {
+        let gaps = self.stops.iter().filter(|hole| hole.why == Origin::Gap);
+        gaps.filter_map(|gap| gap.to).max()
+    }
+
+    /// The same without times that nobody observed.
+    pub fn lost_stops(&self) -> Vec<Hole> {
+        self.stops.iter().filter(|hole| hole.why != Origin::Gap).copied().collect()
     }
 
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
-        let unsure = match &self.main_unsure {
-            Some(MainUnsure::Lost(lost)) => lost.capacity(),
-            _ => 0,
-        };
         let earlier = self.earlier_stop.as_ref().map_or(0, Vec::capacity);
-        let holes = self.lost.capacity() + self.stops.capacity() + self.lost_inside.capacity() + unsure + earlier;
+        let lists = [&self.lost, &self.stops, &self.lost_inside, &self.main_unsure];
+        let holes = earlier + lists.map(Vec::capacity).iter().sum::<usize>();
         holes * size_of::<Hole>() + self.inactive.capacity()
     }
 }
 
-/// Holes of the same records as one: of many losses a few remain.
-pub(crate) fn merged(holes: impl Iterator<Item = Hole>) -> Vec<Hole> {
-    let mut merged: Vec<Hole> = Vec::new();
-    for hole in holes {
-        let key = |of: &Hole| (of.why, of.kind, of.whose);
-        match merged.iter_mut().find(|known| key(known) == key(&hole)) {
-            Some(known) => known.extend(&hole),
-            None => merged.push(hole),
-        }
-    }
-    merged
-}
-
 /// The kernel lost none of these: the recording begins later, or a part of it is damaged or missing. Which of the two, by all of them.
-pub fn not_kept(holes: &[Hole]) -> Option<Why> {
-    let is = |whys: &[Why]| !holes.is_empty() && holes.iter().all(|hole| whys.contains(&hole.why));
-    if is(&[Why::NotRecorded]) {
-        return Some(Why::NotRecorded);
+pub fn not_kept(holes: &[Hole]) -> Option<Origin> {
+    let is = |whys: &[Origin]| !holes.is_empty() && holes.iter().all(|hole| whys.contains(&hole.why));
+    if is(&[Origin::NotRecorded]) {
+        return Some(Origin::NotRecorded);
     }
-    is(&[Why::NotRecorded, Why::Damaged]).then_some(Why::Damaged)
+    is(&[Origin::NotRecorded, Origin::Damaged]).then_some(Origin::Damaged)
 }

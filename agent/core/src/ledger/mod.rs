@@ -16,12 +16,12 @@ use crate::input::SeenClients;
 use crate::time::Boot;
 use coverage::Loss;
 
-pub use hole::{Hole, Whose, Why};
-pub use missing::{MainUnsure, MissingEvidence, not_kept};
+pub use hole::{Hole, Origin, Whose};
+pub use missing::{MissingEvidence, not_kept};
 
 pub(crate) use coverage::Coverage;
 pub(crate) use drops::{Drops, Span};
-pub(crate) use missing::merged;
+pub(crate) use hole::merged;
 pub(crate) use place::{Home, LossPlace};
 
 /// See the module.
@@ -63,11 +63,16 @@ impl<'a> Ledger<'a> {
         of_kind.map(|hole| hole.from.max(from)).min()
     }
 
+    /// Exits of other processes that were dropped, on which nothing rests but the way of a stop signal inside.
+    pub fn dropped_exits(self) -> Option<&'a Hole> {
+        self.drops.exits()
+    }
+
     /// The number of [`Ledger::of_main`], and the time in which they were lost, if all are of the subject's own processes.
     pub fn own_lost(self, from: Boot, to: Boot) -> Option<(u64, Duration)> {
         let mut sum: Option<Hole> = None;
         for loss in self.losses(from, to).filter(|loss| loss.hole.whose == Whose::Any) {
-            if loss.hole.why != Why::Lost || !loss.place.is_in(self.home) {
+            if loss.hole.why != Origin::Lost || !loss.place.is_in(self.home) {
                 return None;
             }
             match &mut sum {
@@ -85,9 +90,9 @@ impl<'a> Ledger<'a> {
 
     /// The gaps in the life of a process that started at `born`, which ended no longer before that end than `reach`: so shortly that a stop
     /// signal of then may be the reason for it.
-    pub fn late_gaps(self, born: Boot, end: Boot, reach: Duration) -> impl Iterator<Item = (Boot, Boot)> {
-        let gaps = self.coverage.gaps().filter_map(|gap| Some((gap.from, gap.to?)));
-        gaps.filter(move |&(_, to)| born < to && to.plus(reach) > end && to <= end)
+    pub fn late_gaps(self, born: Boot, end: Boot, reach: Duration) -> impl Iterator<Item = &'a Hole> {
+        let is_late = move |to: Boot| born < to && to.plus(reach) > end && to <= end;
+        self.coverage.gaps().filter(move |gap| gap.to.is_some_and(is_late))
     }
 
     /// The gaps between the two.
@@ -95,10 +100,10 @@ impl<'a> Ledger<'a> {
         self.coverage.gaps().filter(move |gap| gap.overlaps(from, to))
     }
 
-    /// Whether a process that started then began in a gap, the one before the first observation included.
-    pub fn began_unobserved(self, start: Boot) -> bool {
-        let is_in = |gap: &Hole| gap.from <= start && gap.to.is_none_or(|to| start < to);
-        self.coverage.gaps().any(is_in)
+    /// The gap in which a process began that started then, the one before the first observation included.
+    pub fn began_in(self, start: Boot) -> Option<&'a Hole> {
+        let is_in = |gap: &&Hole| gap.from <= start && gap.to.is_none_or(|to| start < to);
+        self.coverage.gaps().find(is_in)
     }
 
     /// The probe that makes such records is active, or another stands in.

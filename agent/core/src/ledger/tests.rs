@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::coverage::{Coverage, KEPT_LOSSES};
-use super::{Drops, Hole, Home, Ledger, LossPlace, Why};
+use super::{Drops, Hole, Home, Ledger, LossPlace, Origin, Whose};
 use crate::event::Kind;
 use crate::time::Boot;
 
@@ -18,7 +18,7 @@ fn home(path: &str) -> Home<'_> {
 }
 
 fn lose(coverage: &mut Coverage, place: LossPlace, from: Boot, to: Boot, most: u64) {
-    coverage.lost(Hole::of(Why::Lost, Kind::ProcessExit, from, to, most), place);
+    coverage.lost(Hole::of(Origin::Lost, Kind::ProcessExit, from, to, most), place);
 }
 
 /// How many records a subject there may lack.
@@ -52,6 +52,22 @@ fn a_loss_concerns_the_subjects_around_its_cgroup_and_below_it() {
         hierarchy: 0,
         path: None
     }));
+}
+
+/// Of one kind: one after the other does not take its place.
+#[test]
+fn what_was_dropped_of_others_does_not_hide_what_was_dropped_of_the_main_process() {
+    let at = |seconds: u64| Boot(seconds * 1_000_000_000);
+    let of = |whose, at| Hole {
+        whose,
+        ..Hole::of(Origin::Dropped, Kind::SignalGenerate, at, at, 1)
+    };
+    let mut drops = Drops::NONE;
+    drops.add(of(Whose::Others, at(1)));
+    drops.add(of(Whose::Any, at(2)));
+    let coverage = Coverage::default();
+    let ledger = Ledger::new(&coverage, home("/app"), &drops);
+    assert_eq!(ledger.of_main(at(0), at(3)).count(), 1);
 }
 
 #[test]

@@ -1,15 +1,8 @@
 //! How exact the times of a watch are.
 
-use std::time::Duration;
-
 use super::Moment;
 use crate::time::Boot;
-
-/// A resumed watch sends the missed changes in one burst; a change later than this after the burst's first is new.
-const BURST: Duration = Duration::from_secs(2);
-
-/// Within this time an interrupted watch, or a watch with a silently broken connection, is back or reported as interrupted again.
-pub const BACK_WITHIN: Duration = Duration::from_secs(100);
+use crate::tolerances::{BACK_WITHIN, WATCH_BURST};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contact {
@@ -46,7 +39,7 @@ impl Contact {
             return Seen::Watched(Moment::exact(now));
         };
         let back = *self.back.get_or_insert(now);
-        if !self.listing && now.since(back) > BURST {
+        if !self.listing && now.since(back) > WATCH_BURST {
             self.gap_ends();
             return Seen::Watched(Moment::exact(now));
         }
@@ -90,7 +83,7 @@ impl Contact {
     /// An interrupted watch without changes may be back.
     pub(super) fn tick(&mut self, now: Boot) {
         let is_caught_up = match (self.back, self.broken) {
-            (Some(back), _) => now.since(back) > BURST,
+            (Some(back), _) => now.since(back) > WATCH_BURST,
             (None, Some(broken)) => now.since(broken) > BACK_WITHIN,
             (None, None) => false,
         };
@@ -108,7 +101,7 @@ impl Contact {
     pub(super) fn list_begin(&mut self, now: Boot) {
         self.gap_since.get_or_insert(now);
         self.listing = true;
-        self.listed_late = self.stalled.is_some_and(|at| now.since(at) <= BURST);
+        self.listed_late = self.stalled.is_some_and(|at| now.since(at) <= WATCH_BURST);
     }
 
     /// Everything is known again.

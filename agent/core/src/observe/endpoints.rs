@@ -2,26 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::contact::{BACK_WITHIN, Seen};
+use super::contact::Seen;
 use super::pods::ClusterPods;
 use super::{Conditions, EndpointRemoval, Moment, ObserverDropReason, Output, SliceFact, SliceKey};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-
-/// An endpoint that moves between slices is in no slice for a moment.
-const MOVE: Duration = Duration::from_secs(3);
-
-/// How long a removed endpoint waits for its pod's change.
-const POD_WAIT: Duration = BACK_WITHIN;
-
-/// An endpoint that was never terminating and was removed this long before its pod's termination has another reason.
-const LAG: Duration = Duration::from_secs(30);
-
-/// Not ready this shortly before the pod's termination is part of it: the two watches report a container's exit in any order.
-const NEAR: Duration = Duration::from_secs(5);
+use crate::tolerances::{BACK_WITHIN, ENDPOINT_LAG, ENDPOINT_MOVES, ENDPOINT_NEAR};
 
 #[derive(Debug)]
 pub(super) struct Endpoints {
@@ -197,7 +185,7 @@ impl Endpoints {
                 continue;
             };
             let waited = now.since(departed.at);
-            if waited < MOVE {
+            if waited < ENDPOINT_MOVES {
                 continue;
             }
             let dropped = |reason| Output::Dropped { reason, count: 1 };
@@ -205,7 +193,7 @@ impl Endpoints {
             match record.map(|record| (record, record.ended)) {
                 Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(ObserverDropReason::BeginUnseen)),
                 Some((record, Some(ended))) if pods.has_trace(record) => {
-                    let continued = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(LAG);
+                    let continued = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(ENDPOINT_LAG);
                     if continued {
                         out.push(dropped(ObserverDropReason::PodGoesOn));
                     } else if self.reported.insert(key.clone()) {
@@ -214,7 +202,7 @@ impl Endpoints {
                     }
                 }
                 Some((_, Some(_))) => {}
-                _ if pods_in_gap || waited < POD_WAIT => continue,
+                _ if pods_in_gap || waited < BACK_WITHIN => continue,
                 // The Service dropped the endpoint, or the pod's termination was missed.
                 Some((record, None)) if pods.has_trace(record) => out.push(dropped(ObserverDropReason::PodGoesOn)),
                 Some((_, None)) => {}
@@ -378,12 +366,13 @@ fn removal(
     service: &ServiceKey,
 ) -> EndpointRemoval {
     // A pod may be not ready for hours before an unrelated termination.
-    let of_the_termination = |not_ready: &Moment| not_ready.at.plus(NEAR) >= ended.at;
+    let of_the_termination = |not_ready: &Moment| not_ready.at.plus(ENDPOINT_NEAR) >= ended.at;
     EndpointRemoval {
         pod,
         service: service.name.clone(),
         ports: endpoint.ports.clone(),
         address_types: endpoint.address_types.clone(),
+        ended,
         begin: endpoint
             .terminating
             .or(endpoint.not_ready.filter(of_the_termination))

@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::pod::{ApiClock, PodIdentity};
 use crate::time::Boot;
 
-pub use contact::BACK_WITHIN;
+pub use crate::tolerances::BACK_WITHIN;
 pub use fact::{
     ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
     NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
@@ -101,6 +101,8 @@ pub struct EndpointRemoval {
     pub ports: Arc<[String]>,
     /// `IPv4`, `IPv6`: of the slices with the pod.
     pub address_types: Vec<Arc<str>>,
+    /// The pod was first seen being deleted, finished or gone.
+    pub ended: Moment,
     /// First terminating; if never terminating, first not ready, if close to the pod's termination; otherwise gone.
     pub begin: Moment,
     /// In no slice of the Service any more.
@@ -118,6 +120,22 @@ pub struct EndpointRemoval {
     pub api_clock: Option<ApiClock>,
     /// The pod's node was lost: the root is the observer's own.
     pub is_of_lost_node: bool,
+}
+
+impl EndpointRemoval {
+    /// When the endpoint stopped being ready, or was gone.
+    pub fn ready_until(&self) -> Moment {
+        self.not_ready.unwrap_or(self.end)
+    }
+
+    /// For how long the Service sent clients to a pod that was already being deleted, at least.
+    pub fn ready_after_end(&self) -> Duration {
+        match self.publish_not_ready {
+            // The Service wants that.
+            true => Duration::ZERO,
+            false => self.ready_until().earliest().since(self.ended.at),
+        }
+    }
 }
 
 /// The pod that replaced a terminated pod.

@@ -3,16 +3,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::contact::{BACK_WITHIN, Seen};
+use super::contact::Seen;
 use super::{DeletionSight, Moment, ObserverDropReason, Output, Owner, PodSight};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-
-/// How long a pod that is gone is still known: the watches of slices and pods are not synchronised.
-const KEEP: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20));
+use crate::tolerances::POD_KEPT;
 
 #[derive(Debug)]
 pub(super) struct ClusterPods {
@@ -272,7 +269,7 @@ impl ClusterPods {
 
     pub(super) fn forget(&mut self, now: Boot) {
         while let Some((at, uid)) = self.gone.front() {
-            if now.since(*at) <= KEEP {
+            if now.since(*at) <= POD_KEPT {
                 break;
             }
             self.known.remove(uid);

@@ -9,16 +9,7 @@ use super::{Moment, ObserverDropReason, Output, Replacement, Rule};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-
-/// A ReplicaSet replaces at once. A pod that was removed by scaling down is not replaced: a pod created later has another reason.
-const AT_ONCE: Duration = Duration::from_secs(10);
-
-/// The other controllers wait until the old pod is gone; a Job then waits six minutes at most.
-const AFTER_GONE: Duration = Duration::from_secs(600);
-
-/// How long after its creation a replacement may take to become ready: a volume of a lost node is detached after six minutes at the
-/// earliest, or when somebody sets the taint.
-pub(super) const READY_WITHIN: Duration = Duration::from_secs(3600);
+use crate::tolerances::{READY_WITHIN, REPLACED_AFTER_GONE, REPLACED_AT_ONCE};
 
 const DROPPED: Output = Output::Dropped {
     reason: ObserverDropReason::VacancyCap,
@@ -66,9 +57,9 @@ enum Root {
 impl Vacancy {
     fn is_over(&self, now: Boot) -> bool {
         if self.at_once {
-            now.since(self.opened) > AT_ONCE
+            now.since(self.opened) > REPLACED_AT_ONCE
         } else {
-            self.gone.is_some_and(|gone| now.since(gone) > AFTER_GONE)
+            self.gone.is_some_and(|gone| now.since(gone) > REPLACED_AFTER_GONE)
         }
     }
 }

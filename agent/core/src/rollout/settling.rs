@@ -9,15 +9,7 @@ use std::time::Duration;
 use super::{KnownRevision, RevisionCost, costs};
 use crate::render::resource::EpitaphReport;
 use crate::time::{Boot, Wall};
-
-/// So long no old pod exists before a rollout has settled: the last reports are written in the meantime.
-pub const SETTLE: Duration = Duration::from_secs(30);
-
-/// Between two questions about one workload.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// At the begin of an observation, a rollout to a ReplicaSet that is younger may have settled while nobody looked: it is looked at again.
-const RECENT: Duration = Duration::from_secs(60 * 60);
+use crate::tolerances::{ROLLOUT_LOOK, ROLLOUT_RECENT};
 
 /// A controller of ReplicaSets: a Deployment, or the Rollout of Argo Rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -290,7 +282,8 @@ impl Followed {
 
     fn is_recent(&self, wall: Wall) -> bool {
         let created = self.newest().and_then(|newest| newest.created);
-        self.sets.len() > 1 && created.is_some_and(|created| u128::from(wall.0.saturating_sub(created.0)) < RECENT.as_nanos())
+        self.sets.len() > 1
+            && created.is_some_and(|created| u128::from(wall.0.saturating_sub(created.0)) < ROLLOUT_RECENT.as_nanos())
     }
 
     fn is_available(&self) -> bool {
@@ -308,7 +301,7 @@ impl Followed {
         else {
             return None;
         };
-        (*is_asked, *next_look) = (false, now.plus(LOOK));
+        (*is_asked, *next_look) = (false, now.plus(ROLLOUT_LOOK));
         Some(quiet_since)
     }
 
@@ -355,6 +348,7 @@ fn known(set: &ReplicaSetSight) -> KnownRevision {
 mod tests {
     use super::super::tests::{lossy, pod};
     use super::*;
+    use crate::tolerances::SETTLE;
 
     const fn at(seconds: u64) -> Boot {
         Boot(seconds * 1_000_000_000)

@@ -68,12 +68,13 @@ pub struct InnerKill {
 }
 
 /// A process other than the main process that a SIGKILL ended: after the stop signal, or, without one, after the exit of the main process.
-/// Not one that came in from outside.
+/// Not one that came in from outside. Also a program that the default action of another signal ended, where the signal is none of
+/// [`Inside::forwards`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
     pub process: InnerProcess,
     pub kill: InnerKill,
-    /// Another process had sent it a signal after the stop signal and before the SIGKILL.
+    /// Another process had sent it another signal after the stop signal and before that one.
     pub was_signalled: bool,
     pub held: Held,
 }

@@ -91,7 +91,7 @@ pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
         .filter(|reported| !reported.never_started())?;
     let status = case.exit?.status;
     let holes = &case.missing;
-    if holes.gap || holes.main_unsure.is_some() {
+    if holes.gap || !holes.main_unsure.is_empty() {
         return None;
     }
     let reason = reported.reason.as_deref().unwrap_or_default();

@@ -213,7 +213,7 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
         add(
             killed.kill.at,
             Kind::SignalGenerate,
-            format!("SIGKILL from {sender} to {who}"),
+            format!("{} from {sender} to {who}", killed.kill.signal),
         );
         for (closed, what) in [(killed.held.listener, "a listener"), (killed.held.connection, "connections")] {
             if let Some(at) = closed {

@@ -7,7 +7,9 @@ mod doubt;
 mod hook;
 mod inside;
 mod kernel;
+mod killed;
 mod kubernetes;
+pub mod rules;
 mod shutdown;
 
 use std::ops::Deref;
@@ -236,8 +238,7 @@ pub(super) enum Missing {
 /// Judges one termination. `kubernetes` is the Kubernetes context of a pod's container.
 pub fn judge(facts: &TerminationFacts, kubernetes: Option<&PodContext>) -> Verdict {
     let case = &Case::new(facts, kubernetes);
-    let found = kubernetes::refine(case, kernel::unless_worse_below(case, kernel::find(case)));
-    let finding = doubt(case, shutdown::refine(case, found));
+    let finding = doubt(case, rules::find(case));
     let traffic = match traffic(case.traffic()) {
         // Nothing counted what clients lost after a stop signal that came before the observation.
         TrafficAxis::Quiet if may_have_been_stopped_before(case) => TrafficAxis::Unknown,

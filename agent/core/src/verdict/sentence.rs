@@ -118,7 +118,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
-            None if finding.cause == Cause::Unknown && case.missing.late_start.is_some() => format!(
+            None if finding.cause == Cause::Unknown && case.missing.late_start().is_some() => format!(
                 "{who} {}; {}, so a stop signal may have come before",
                 status(case),
                 late_start(case)
@@ -441,7 +441,7 @@ fn at_start(case: &Case<'_>) -> &'static str {
 /// Each program that the main process executed has a record: of a process of which no record can have been lost longer ago than is known here.
 fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
     let missing = &case.missing;
-    let is_whole = missing.late_start.is_none() && !missing.gap && !missing.begins_late;
+    let is_whole = missing.late_start().is_none() && !missing.gap && !missing.begins_late;
     let is_young = case.end.since(main.start) < LATE_REACH;
     is_whole && is_young && !missing.may_lack(Kind::ProcessExec) && !missing.inactive.contains(&Kind::ProcessExec)
 }

@@ -32,6 +32,23 @@ pub fn markdown() -> String {
         }
     }
     out.push_str(
+        "\n## Rules\n\n\
+         The rules by which `exit` is found, in the order of their precedence: of each part, the first rule that applies; a later part replaces what\n\
+         an earlier one has found. Where evidence that a rule rests on may be missing, `exit` is `unknown`.\n\n\
+         | part | observed | exit |\n|---|---|---|\n",
+    );
+    for of in &RULES {
+        for rule in of.rules {
+            let exits: Vec<String> = rule.exits.iter().map(|exit| format!("`{}`", table::name(exit))).collect();
+            let exits = if exits.is_empty() {
+                "`unknown`".to_owned()
+            } else {
+                exits.join(", ")
+            };
+            let _ = writeln!(out, "| {} | {} | {exits} |", of.of, rule.observed);
+        }
+    }
+    out.push_str(
         "\n## Lost nodes\n\n\
          What the observer reports about nodes that do not answer, and about their pods: [lost-nodes.md](lost-nodes.md). These verdicts\n\
          have no axes.\n\n\

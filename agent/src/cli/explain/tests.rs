@@ -93,7 +93,7 @@ fn all_with_a_line_each() {
             ! oom-killed             The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.
             ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded.
+            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded, or a program below a main process that exited cleanly.
             ! stuck                  The grace period ended long ago, and the process is still running.
             ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
             ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
@@ -297,8 +297,8 @@ fn what_kubectl_shows() {
                                      when the grace period ended, so the runtime killed
                                      it.
               blocked-stop-signal    The stop signal was never read: the process was
-                                     frozen or stopped, blocked the signal, or never ran
-                                     its handler.
+                                     frozen or stopped, blocked the signal, never ran its
+                                     handler, or was killed before it had time to run.
               prestop-overran        The preStop hook used up the grace period: the hook
                                      was cut off, or the time left for the main process
                                      was too short.
@@ -314,7 +314,8 @@ fn what_kubectl_shows() {
               killed-by-other        The main process was killed by a sender that is
                                      neither the runtime nor the process itself; or a
                                      process from outside killed a process to which the
-                                     stop signal had been forwarded.
+                                     stop signal had been forwarded, or a program below a
+                                     main process that exited cleanly.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy

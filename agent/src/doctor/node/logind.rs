@@ -109,7 +109,7 @@ fn configured(node: &Node, kubelet: &FoundKubelet, conf: &LogindConf, need: Dura
 }
 
 fn by_hand() -> Remedy {
-    format!("set {KEY} in /etc/systemd/logind.conf yourself and boot, or upgrade systemd").into()
+    format!("set {KEY} in /etc/systemd/logind.conf yourself and reboot, or upgrade systemd").into()
 }
 
 fn too_short(node: &Node, kubelet: &FoundKubelet, what: &str, need: Duration, conf: Option<&LogindConf>) -> Finding {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use epitaph_core::render::resource::{
-    CONTAINER, Epitaph, EpitaphObserved, EpitaphReport, GROUP, KIND, LABEL_UNCLEAN, NODE_KIND, NODE_PLURAL, NodeEpitaph,
-    Observed, PLURAL, VERSION,
+    CONTAINER, Epitaph, EpitaphObserved, EpitaphReport, GROUP, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaph, Observed, PLURAL,
+    VERSION,
 };
 use epitaph_core::text::bounded;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::json;
 
 use super::object::Object;
@@ -71,10 +71,8 @@ pub(super) enum Done {
     Known,
     /// Of another pod or node, but of the same name.
     Foreign,
-    /// Not written by the agent, or not yet.
+    /// There is no such object to complete any longer.
     Absent,
-    /// What the observer saw adds nothing to a termination that was not unclean.
-    Unneeded,
 }
 
 pub(super) struct Epitaphs {
@@ -83,8 +81,6 @@ pub(super) struct Epitaphs {
     timeout: Duration,
     /// Of pods that live on: their next report continues the list of container terminations.
     written: Cache<Key, EpitaphReport>,
-    /// Of the observer: what comes later is added.
-    observed: Cache<Key, EpitaphObserved>,
     rights: Rights,
 }
 
@@ -102,7 +98,6 @@ impl Epitaphs {
             resource: resource(),
             timeout,
             written: Cache::new(REMEMBERED),
-            observed: Cache::new(REMEMBERED),
             rights,
         }
     }
@@ -132,39 +127,28 @@ impl Epitaphs {
         }
     }
 
-    /// The observer's field of an object that the agent writes, perhaps later.
-    async fn completed(&mut self, key: &Key, observed: &Observed) -> Result<Done, Failure> {
+    /// The observer's field of an object that the agent has written. What an earlier observer wrote there stays.
+    async fn completed(&self, key: &Key, observed: &Observed) -> Result<Done, Failure> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.resource);
-        let whole = match self.observed.get(key) {
-            Some(earlier) => observed.clone().after(earlier),
-            None if observed.is_notable => observed.clone(),
-            None => match self.is_unclean(&api, key).await? {
-                None => return Ok(Done::Absent),
-                Some(false) => return Ok(Done::Unneeded),
-                Some(true) => observed.clone(),
-            },
+        let nothing = Patch::Merge(json!({}));
+        let existing = match api.patch(&key.name, &PatchParams::default(), &nothing).await {
+            // Removed meanwhile, because of its age or by a user.
+            Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
+            existing => existing.map_err(|error| failure(&error, self.rights.pods))?,
         };
+        let earlier = existing.data.get("observed").cloned().unwrap_or_default();
+        // One that cannot be read is of another version: it is written over.
+        let earlier: EpitaphObserved = serde_json::from_value(earlier).unwrap_or_default();
+        let whole = observed.clone().after(&earlier);
+        if whole.observed == earlier {
+            return Ok(Done::Known);
+        }
         let patched = api
             .patch(&key.name, &PatchParams::default(), &Patch::Merge(whole.patch()))
             .await;
-        match patched {
-            Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
-            patched => patched.map(drop).map_err(|error| failure(&error, self.rights.pods))?,
-        }
-        self.observed.remove(key);
-        self.observed.insert(key.clone(), whole.observed);
-        Ok(Done::Written)
-    }
-
-    /// By the agent's label, from the API server's cache: most terminations need no second write. None: there is no such object.
-    async fn is_unclean(&self, api: &Api<DynamicObject>, key: &Key) -> Result<Option<bool>, Failure> {
-        let this = ListParams::default()
-            .fields(&format!("metadata.name={}", key.name))
-            .match_any();
-        let listed = api.list_metadata(&this).await;
-        let listed = listed.map_err(|error| failure(&error, self.rights.pods))?;
-        let found = listed.items.first();
-        Ok(found.map(|of| of.labels().get(LABEL_UNCLEAN).is_some_and(|unclean| unclean == "true")))
+        patched
+            .map(|_| Done::Written)
+            .map_err(|error| failure(&error, self.rights.pods))
     }
 
     async fn written(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {

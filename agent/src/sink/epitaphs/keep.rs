@@ -11,6 +11,7 @@ use epitaph_core::time::Wall;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
 use kube::{Api, Client};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::api::{is, node_resource, resource};
 use crate::error;
@@ -21,12 +22,19 @@ const PAGE: u32 = 500;
 /// Most objects that one sweep looks at, 500 bytes each: the next sweep sees the others.
 const LOOKED_AT: usize = 50_000;
 
+/// Where more Epitaphs are over than can be removed at the usual rate in this time, the rate is higher, and no time is between two sweeps.
+const SURPLUS_WITHIN: Duration = Duration::from_secs(60);
+/// The highest rate is 100 a second: five thousand nodes on which sixty pods an hour terminate write 83. Without it etcd would fill up.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+/// Between two sweeps of many.
+const SHORT_REST: Duration = Duration::from_secs(1);
+
 #[derive(Clone, Debug)]
 pub struct KeepSettings {
     pub limits: KeepLimits,
     /// From the begin to the first sweep, and from one sweep to the next.
     pub every: Duration,
-    /// Between two deletions.
+    /// Between two deletions; shorter where there are many.
     pub pause: Duration,
     /// Limit of one request.
     pub timeout: Duration,
@@ -37,7 +45,7 @@ impl Default for KeepSettings {
         KeepSettings {
             limits: KeepLimits::default(),
             every: Duration::from_secs(5 * 60),
-            // 20 a second: a whole day of 10,000 clean ones is removed in nine minutes.
+            // 20 a second.
             pause: Duration::from_millis(50),
             timeout: Duration::from_secs(30),
         }
@@ -124,10 +132,15 @@ struct Sweeper {
 
 impl Sweeper {
     async fn run(mut self) {
+        let mut rest = self.settings.every;
         loop {
-            tokio::time::sleep(self.settings.every).await;
+            tokio::time::sleep(rest).await;
+            rest = self.settings.every;
             match self.sweep().await {
-                Ok(()) => {
+                Ok(paused) => {
+                    if paused < self.settings.pause {
+                        rest = rest.min(SHORT_REST);
+                    }
                     if std::mem::take(&mut self.is_logged) {
                         tracing::info!("Epitaphs beyond their age and bounds are removed again");
                     }
@@ -137,23 +150,27 @@ impl Sweeper {
         }
     }
 
-    /// One look at all Epitaphs of pods, then of nodes, and the removal of what is over.
-    async fn sweep(&mut self) -> kube::Result<()> {
+    /// One look at all Epitaphs of pods, then of nodes, and the removal of what is over. Returns the pause between two deletions of pods'.
+    async fn sweep(&mut self) -> kube::Result<Duration> {
         let of_pods = self.list(Of::Pods).await?;
         // A definition from before there were NodeEpitaphs.
         let of_nodes = match self.list(Of::Nodes).await {
             Err(error) if is(&error, 404) => Vec::new(),
             of_nodes => of_nodes?,
         };
-        self.remove(of_pods, Of::Pods).await?;
-        self.remove(of_nodes, Of::Nodes).await
+        let paused = self.remove(of_pods, Of::Pods).await?;
+        self.remove(of_nodes, Of::Nodes).await?;
+        Ok(paused)
     }
 
-    async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<()> {
+    async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<Duration> {
         let total = all.len() as u64;
         let mut gone = 0;
         let mut failed = None;
-        for (epitaph, reason) in surplus(all, (self.clock)(), &self.settings.limits) {
+        let surplus = surplus(all, (self.clock)(), &self.settings.limits);
+        let pause = pause(surplus.len(), self.settings.pause);
+        let mut next = Instant::now();
+        for (epitaph, reason) in surplus {
             match self.delete(&epitaph, of).await {
                 Ok(()) => {
                     gone += 1;
@@ -171,7 +188,8 @@ impl Sweeper {
                     }
                 }
             }
-            tokio::time::sleep(self.settings.pause).await;
+            next += pause;
+            tokio::time::sleep_until(next).await;
         }
         if of == Of::Pods {
             self.stats.kept.store(total - gone, Ordering::Relaxed);
@@ -185,7 +203,7 @@ impl Sweeper {
         }
         match failed {
             Some(error) => Err(error),
-            None => Ok(()),
+            None => Ok(pause),
         }
     }
 
@@ -241,6 +259,12 @@ impl Sweeper {
     }
 }
 
+/// Between the begins of two deletions, of so many.
+fn pause(surplus: usize, usual: Duration) -> Duration {
+    let surplus = u32::try_from(surplus.max(1)).unwrap_or(u32::MAX);
+    (SURPLUS_WITHIN / surplus).max(SHORTEST_PAUSE).min(usual)
+}
+
 /// None for an object without the metadata that every API server sends.
 fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpitaph> {
     let meta = &object.metadata;
@@ -269,4 +293,17 @@ fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpita
         unclean: of == Of::Nodes || label(LABEL_UNCLEAN).is_some_and(|of| of == "true"),
         revision: revision(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_removed_faster_than_agents_write() {
+        let usual = KeepSettings::default().pause;
+        let paused = [0, 1_200, 2_400, 1_000_000].map(|surplus| pause(surplus, usual).as_millis());
+        assert_eq!(paused, [50, 50, 25, 10]);
+        assert_eq!(pause(7, Duration::ZERO), Duration::ZERO);
+    }
 }

@@ -24,10 +24,7 @@ impl Object {
                 namespace: String::new(),
                 name: epitaph.name(),
             },
-            Object::Observed(observed) => Key {
-                namespace: observed.namespace.clone(),
-                name: observed.name(),
-            },
+            Object::Observed(observed) => Key::of(observed),
         }
     }
 
@@ -65,7 +62,8 @@ impl Object {
         match self {
             Object::Pod(epitaph) => epitaph.report.unclean,
             Object::Node(epitaph) => epitaph.report.unclean,
-            Object::Observed(observed) => observed.is_notable,
+            // Mostly of an unclean one.
+            Object::Observed(_) => true,
         }
     }
 
@@ -74,13 +72,7 @@ impl Object {
     pub fn after(self, earlier: &Object) -> Object {
         match (self, earlier) {
             (Object::Pod(newer), Object::Pod(earlier)) => Object::Pod(Box::new(newer.after(&earlier.report))),
-            (Object::Observed(newer), Object::Observed(earlier)) => {
-                let is_notable = newer.is_notable || earlier.is_notable;
-                Object::Observed(Observed {
-                    is_notable,
-                    ..newer.after(&earlier.observed)
-                })
-            }
+            (Object::Observed(newer), Object::Observed(earlier)) => Object::Observed(newer.after(&earlier.observed)),
             (newer, _) => newer,
         }
     }

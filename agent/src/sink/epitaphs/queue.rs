@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use epitaph_core::render::resource::Observed;
 use epitaph_core::time::Boot;
 
 use super::Done;
@@ -18,6 +19,16 @@ pub(super) type Queue = queue::Queue<Waiting>;
 pub(super) struct Key {
     pub namespace: String,
     pub name: String,
+}
+
+impl Key {
+    /// Of the Epitaph that it completes.
+    pub fn of(observed: &Observed) -> Key {
+        Key {
+            namespace: observed.namespace.clone(),
+            name: observed.name(),
+        }
+    }
 }
 
 /// An object that waits to be written.
@@ -74,20 +85,32 @@ impl Queue {
             return;
         }
         let Written { between, last } = &state.memory;
-        let not_before = match object {
-            // More follows, and all of it is one write.
-            Object::Observed(_) => now.plus(*between),
-            // A pod's own termination is its last: there is nothing to wait for.
-            _ => {
-                let last = last.get(&key).filter(|_| object.lives_on());
-                last.map_or(now, |last| last.plus(*between).max(now))
-            }
-        };
+        // A pod's own termination is its last: there is nothing to wait for.
+        let last = last.get(&key).filter(|_| object.lives_on());
+        let not_before = last.map_or(now, |last| last.plus(*between).max(now));
         let waiting = Waiting {
             object,
             attempts: Attempts::from(now, not_before),
             count: 1,
             done: OnDone(done.into_iter().collect()),
+        };
+        stats.count(EpitaphOutcome::QueueFull, self.add(state, key, waiting));
+    }
+
+    /// What the observer saw of a pod since `since`: so many facts. More may follow, and all of it is one write.
+    pub fn push_observed(&self, observed: Observed, (since, count): (Boot, u64), now: Boot, stats: &EpitaphStats) {
+        let object = Object::Observed(observed);
+        let key = object.key();
+        let state = self.state();
+        if state.closed {
+            stats.count(EpitaphOutcome::Shutdown, count);
+            return;
+        }
+        let waiting = Waiting {
+            object,
+            attempts: Attempts::from(now, since.plus(state.memory.between)),
+            count,
+            done: OnDone::default(),
         };
         stats.count(EpitaphOutcome::QueueFull, self.add(state, key, waiting));
     }

@@ -9,7 +9,7 @@ pub enum EpitaphOutcome {
     Known,
     /// Another pod's or another node's object has the name.
     Foreign,
-    /// Of the observer: the agent of the node has written no Epitaph that could be completed.
+    /// Of the observer: the agent of the node has written no Epitaph that could be completed, or somebody removed it.
     Absent,
     /// Of the observer: the termination was not unclean, and nothing that was observed is out of the ordinary.
     Unneeded,

@@ -30,11 +30,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 type Stored = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// As Kubernetes keeps custom resources.
-async fn api() -> (Client, Received, Stored) {
+fn api() -> (Client, Received, Stored) {
     let stored = Stored::default();
     let kept = stored.clone();
-    let (client, received) =
-        mock_api::start(move |request| std::future::ready(answer(&mut kept.lock().unwrap(), &request))).await;
+    let (client, received) = mock_api::start(move |request| std::future::ready(answer(&mut kept.lock().unwrap(), &request)));
     (client, received, stored)
 }
 
@@ -147,7 +146,7 @@ fn listed(object: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn a_pod_is_written_once_also_by_an_agent_that_was_started_again() {
-    let (client, received, stored) = api().await;
+    let (client, received, stored) = api();
     let report = pod_in("shop", "cart-1");
     let (sink, worker) = start(client.clone(), settings(), clock::now);
     offer(&sink, &report);
@@ -166,7 +165,7 @@ async fn a_pod_is_written_once_also_by_an_agent_that_was_started_again() {
 
 #[tokio::test]
 async fn a_pod_that_lives_on_is_written_at_most_once_a_while_with_all_its_container_terminations() {
-    let (client, received, stored) = api().await;
+    let (client, received, stored) = api();
     let (sink, worker) = start(client.clone(), settings(), clock::now);
     offer(&sink, &restart(1));
     counted(&sink, EpitaphOutcome::Written, 1).await;
@@ -213,7 +212,7 @@ async fn a_pod_that_lives_on_is_written_at_most_once_a_while_with_all_its_contai
 #[tokio::test]
 async fn without_the_kind_everything_is_counted_and_with_it_everything_is_written() {
     let absent = || mock_api::failure(404, "the server could not find the requested resource");
-    let (client, _) = mock_api::start(move |_| std::future::ready(absent())).await;
+    let (client, _) = mock_api::start(move |_| std::future::ready(absent()));
     let refused = |give_up_refused| Settings {
         give_up_refused,
         ..settings()
@@ -234,8 +233,7 @@ async fn without_the_kind_everything_is_counted_and_with_it_everything_is_writte
             ..4 => absent(),
             _ => answer(&mut stored.lock().unwrap(), &request),
         })
-    })
-    .await;
+    });
     let (sink, worker) = start(client, refused(HOUR), clock::now);
     for n in 0..20 {
         offer(&sink, &pod_in("shop", &format!("cart-{n}")));
@@ -252,7 +250,7 @@ async fn an_object_of_another_pod_or_node_is_not_written_over() {
         ("pod", json!({"name": "x", "uid": "other"})),
         ("pod", json!(7)),
     ] {
-        let (client, received, stored) = api().await;
+        let (client, received, stored) = api();
         let (sink, worker) = start(client.clone(), settings(), clock::now);
         offer(&sink, &pod_in("shop", "cart-1"));
         counted(&sink, EpitaphOutcome::Written, 1).await;
@@ -299,8 +297,7 @@ async fn a_namespace_that_refuses_objects_does_not_delay_others() {
                 true => mock_api::failure(code, message),
                 false => answer(&mut stored.lock().unwrap(), &request),
             })
-        })
-        .await;
+        });
         let settings = Settings {
             pause: HOUR,
             longest_pause: HOUR,
@@ -333,8 +330,7 @@ async fn a_create_without_an_answer_is_one_object() {
         let answer = answer(&mut kept.lock().unwrap(), &request);
         let is_first = std::mem::take(&mut *first.lock().unwrap());
         std::future::ready(if is_first { Answer::Never } else { answer })
-    })
-    .await;
+    });
     let settings = Settings {
         timeout: Duration::from_millis(200),
         ..settings()
@@ -422,8 +418,7 @@ async fn the_observer_removes_what_is_over_the_bounds_and_only_as_it_was_listed(
             }
             _ => mock_api::failure(200, ""),
         })
-    })
-    .await;
+    });
     let stats = Arc::new(KeepStats::default());
     let limits = KeepLimits {
         per_namespace: 6,
@@ -453,8 +448,7 @@ async fn an_observer_without_the_right_counts_and_goes_on() {
             403,
             "epitaphs.epitaph.dev is forbidden: User \"x\" cannot list",
         ))
-    })
-    .await;
+    });
     let stats = Arc::new(KeepStats::default());
     let _keeper = keep(
         client,

@@ -55,10 +55,6 @@ impl EpitaphWriter {
             let written = self.epitaphs.write(&key, &waiting.object).await;
             self.queue.answered();
             let outcome = match written {
-                Ok(Done::Absent) if self.wait_for_agent(&waiting) => {
-                    self.queue.put_back(key, self.later(waiting));
-                    continue;
-                }
                 Ok(done) => {
                     self.recovered(&key, &waiting);
                     match done {
@@ -66,10 +62,6 @@ impl EpitaphWriter {
                         Done::Known => EpitaphOutcome::Known,
                         Done::Foreign => self.foreign(&key),
                         Done::Absent => EpitaphOutcome::Absent,
-                        Done::Unneeded => {
-                            self.pace.give_back();
-                            EpitaphOutcome::Unneeded
-                        }
                     }
                 }
                 Err(failure) => match self.failed(&failure, &key, waiting.attempts.since) {
@@ -85,16 +77,6 @@ impl EpitaphWriter {
                 waiting.done.call();
             }
         }
-    }
-
-    /// A pod with a long grace period has no Epitaph yet.
-    fn wait_for_agent(&self, waiting: &Waiting) -> bool {
-        !self.queue.is_closed() && self.pace.now().since(waiting.attempts.since) < self.settings.give_up
-    }
-
-    fn later(&self, mut waiting: Waiting) -> Waiting {
-        waiting.attempts.not_before = self.pace.now().plus(self.settings.between);
-        waiting
     }
 
     /// None: try again later.

@@ -44,7 +44,7 @@ pub const WATCH_BREAKS: Row = Row {
     unit: "{break}",
     labels: &[(
         "watch",
-        "endpointslices, pods, namespaces, nodes, volumeattachments, replicasets",
+        "endpointslices, pods, namespaces, nodes, volumeattachments, replicasets, epitaphs",
     )],
     about: "Lists and watches that failed; spans affected by the interruption carry the length of the gap",
 };
@@ -257,6 +257,7 @@ impl ObserverMetrics {
             ours.watch_breaks(watch.name(), 0);
         }
         ours.watch_breaks("replicasets", 0);
+        ours.watch_breaks("epitaphs", 0);
         ours.rollout_failures(0);
         ours.dropped("rollout_cap", 0);
         ours.dropped("rollout_unreadable", 0);

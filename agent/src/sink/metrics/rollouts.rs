@@ -55,7 +55,7 @@ pub const ROLLOUT_CONNECTIONS: Row = Row {
             "refused, reset, cut: lost ones; undecided: whether a request was under way is not known",
         ),
     ],
-    about: "Connections of clients that the pods replaced by the last rollout lost, 0 included; no series where no pod has a report",
+    about: "Lost connections of clients, at the pods that the last rollout replaced; 0 included; no series where no pod has a report",
 };
 
 struct Last {

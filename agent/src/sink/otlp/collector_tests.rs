@@ -2,9 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -18,7 +16,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 
 /// How a request is answered.
@@ -119,17 +117,15 @@ async fn loopback(port: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a loopback port")
 }
 
-/// A port without a listener, from below the kernel's ephemeral ports (32768 and up): a concurrent test must not get the port
-/// before this test listens on it.
-pub(crate) async fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = (std::process::id() % 8_000) as u16;
-    loop {
-        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.is_ok() {
-            return port;
-        }
-    }
+/// A port without a listener, reserved until this process ends: bound, so that the kernel gives the port to nobody else, and with
+/// SO_REUSEADDR from then on, so that a listener, which has it, too, can have the port. As `tests/src/http.rs`.
+pub(crate) fn free_port() -> u16 {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a loopback port");
+    socket.set_reuseaddr(true).expect("an option of every socket");
+    let port = socket.local_addr().expect("its address").port();
+    std::mem::forget(socket);
+    port
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -164,8 +160,7 @@ async fn answer(call: Request<Incoming>, log: Arc<Mutex<Vec<Received>>>, script:
     };
     let reply = script(&received, number);
     if matches!(reply, Reply::Silence) {
-        // The subject is time: no answer.
-        tokio::time::sleep(Duration::from_secs(3600)).await;
+        std::future::pending::<()>().await;
     }
     Ok(if grpc { grpc_answer(reply) } else { http_answer(reply) })
 }

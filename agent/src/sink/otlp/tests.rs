@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 use std::io;
+use std::sync::mpsc;
 
 use bytes::Bytes;
 use epitaph_core::fixtures::terminations::{clean, ignored, observation};
@@ -63,7 +64,7 @@ fn expected(traces: &[Trace]) -> HashSet<SpanId> {
 #[tokio::test]
 async fn a_collector_that_starts_late_gets_every_span_once() {
     for protocol in BOTH {
-        let port = free_port().await;
+        let port = free_port();
         let (sink, worker) = start(Signal::Traces, to(protocol, port), quick()).expect("a sink");
         let traces: Vec<Trace> = (1..=200).map(ignored_stop).collect();
         for trace in &traces {
@@ -98,7 +99,7 @@ impl Kept for OnDisk {
 
 #[tokio::test]
 async fn what_comes_after_the_shutdown_is_on_disk_or_counted() {
-    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, free_port().await), quick()).expect("a sink");
+    let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, free_port()), quick()).expect("a sink");
     worker.shutdown(Duration::ZERO).await;
     let offer = |kept: Option<bool>| {
         let mut parcel = Parcel::of(&ignored_stop(1), "ignored-stop-signal");
@@ -111,11 +112,12 @@ async fn what_comes_after_the_shutdown_is_on_disk_or_counted() {
     assert_eq!(offer(None), [SPANS, SPANS]);
 }
 
-/// On a disk in trouble: so many reads fail, or hang, before the next succeeds.
+/// On a disk in trouble: so many reads fail before the next succeeds.
 struct InTrouble {
     left: AtomicU64,
-    /// None: the read hangs for a while.
-    error: Option<io::ErrorKind>,
+    error: io::ErrorKind,
+    /// A read that fails hangs until its sender is dropped.
+    hangs: Option<Mutex<mpsc::Receiver<()>>>,
     request: Bytes,
 }
 
@@ -125,14 +127,10 @@ impl Kept for InTrouble {
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_over).is_err() {
             return Ok(self.request.clone());
         }
-        match self.error {
-            Some(kind) => Err(kind.into()),
-            None => {
-                // The subject is time: a slow disk.
-                std::thread::sleep(Duration::from_millis(300));
-                Err(io::ErrorKind::Interrupted.into())
-            }
+        if let Some(hangs) = &self.hangs {
+            let _ = hangs.lock().unwrap().recv();
         }
+        Err(self.error.into())
     }
     fn is_there(&self) -> bool {
         true
@@ -144,7 +142,8 @@ fn in_journal(trace: &Trace) -> Parcel {
     let mut parcel = Parcel::of(trace, "ignored-stop-signal");
     parcel.kept = Some(Arc::new(InTrouble {
         left: AtomicU64::new(0),
-        error: None,
+        error: io::ErrorKind::Other,
+        hangs: None,
         request: parcel.request.clone().expect("encoded"),
     }));
     parcel
@@ -155,17 +154,26 @@ async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     let collector = Collector::start(|_, _| Reply::Take).await;
     let (sink, worker) = start(Signal::Traces, to(Protocol::HttpProtobuf, collector.address.port()), quick()).expect("a sink");
     let traces: Vec<Trace> = (1..=4).map(ignored_stop).collect();
-    let offer = |trace: &Trace, left, error| {
+    let offer = |trace: &Trace, left, error, hangs: Option<mpsc::Receiver<()>>| {
         let mut parcel = Parcel::of(trace, "ignored-stop-signal");
         let request = parcel.request.take().expect("encoded");
-        let left = AtomicU64::new(left);
-        parcel.kept = Some(Arc::new(InTrouble { left, error, request }));
+        let (left, hangs) = (AtomicU64::new(left), hangs.map(Mutex::new));
+        let in_trouble = InTrouble {
+            left,
+            error,
+            hangs,
+            request,
+        };
+        parcel.kept = Some(Arc::new(in_trouble));
         assert_eq!(sink.push(parcel), Offer::Queued);
     };
-    offer(&traces[0], 3, None);
-    offer(&traces[1], 3, Some(io::ErrorKind::Other));
-    offer(&traces[2], 1, Some(io::ErrorKind::InvalidData));
+    let (answers, hangs) = mpsc::channel();
+    offer(&traces[0], 3, io::ErrorKind::Interrupted, Some(hangs));
+    offer(&traces[1], 3, io::ErrorKind::Other, None);
+    offer(&traces[2], 1, io::ErrorKind::InvalidData, None);
     sink.offer(&traces[3], "ignored-stop-signal");
+    until_task("what the disk does not hold up", || sink.stats().exported() == SPANS).await;
+    drop(answers);
     until_task("all but the damaged one", || sink.stats().exported() == 3 * SPANS).await;
     assert_eq!(sink.stats().dropped(SpanDropReason::JournalUnreadable), SPANS);
     let came = ids(&collector.received());
@@ -174,7 +182,7 @@ async fn a_disk_in_trouble_delays_its_own_traces_only_and_loses_none() {
     assert_eq!(first, expected(&traces[3..]), "what the disk does not hold up comes first");
 
     // Of what is on the disk nothing is lost by a shutdown.
-    offer(&traces[0], u64::MAX, Some(io::ErrorKind::Other));
+    offer(&traces[0], u64::MAX, io::ErrorKind::Other, None);
     worker.shutdown(Duration::from_secs(60)).await;
     assert_eq!(sink.stats().dropped(SpanDropReason::Shutdown), 0);
     assert_eq!(sink.stats().dropped(SpanDropReason::JournalFull), 0);
@@ -359,7 +367,7 @@ async fn a_page_with_the_status_200_is_not_a_delivery() {
 async fn one_refused_trace_does_not_affect_the_others() {
     for protocol in BOTH {
         let bad: HashSet<_> = expected(&[ignored_stop(7)]);
-        let port = free_port().await;
+        let port = free_port();
         let (sink, worker) = start(Signal::Traces, to(protocol, port), quick()).expect("a sink");
         sink.offer(&ignored_stop(100), "ignored-stop-signal");
         until_task("an attempt for the first trace", || sink.stats().retries() > 0).await;

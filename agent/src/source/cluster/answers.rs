@@ -288,8 +288,7 @@ mod tests {
                 ),
                 _ => mock_api::failure(404, "not found"),
             }
-        })
-        .await;
+        });
         let failing = AtomicBool::new(false);
         let renewed = renewal(&client, &failing, "n1").await.map(|time| time.wall);
         assert_eq!(renewed, Some(Wall(7_500_000_000)));
@@ -321,8 +320,7 @@ mod tests {
                 "/api/v1/persistentvolumes/good" => Answer::Json(200, json!({"metadata": {"name": "good"}})),
                 _ => mock_api::failure(403, "forbidden"),
             }
-        })
-        .await;
+        });
         let paper = Paper::default();
         let writer = paper.clone();
         let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
@@ -384,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_too_many_is_refused() {
-        let (client, _) = mock_api::start(|_| async { Answer::Never }).await;
+        let (client, _) = mock_api::start(|_| async { Answer::Never });
         let (inputs, _receiver) = mpsc::channel(1);
         let mut all = Answers::new(client, inputs);
         let asked = (0..=MOST).filter(|n| {

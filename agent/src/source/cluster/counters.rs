@@ -24,11 +24,9 @@ impl ClusterCounters {
 
     /// Each `(watch, reason, count)` of lists and watches that failed, without those that never failed.
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let each = |watch: Watch| FailureReason::ALL.into_iter().map(move |reason| (watch, reason));
-        Watch::ALL.into_iter().flat_map(each).filter_map(|(watch, reason)| {
-            let count = self.watches[watch as usize].failed(reason);
-            (count > 0).then_some((watch.name(), reason.name(), count))
-        })
+        Watch::ALL
+            .into_iter()
+            .flat_map(|watch| self.watches[watch as usize].by_reason(watch.name()))
     }
 
     /// Objects that cannot be decoded, or have no name, namespace or UID.

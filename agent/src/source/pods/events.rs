@@ -322,7 +322,7 @@ mod tests {
     }
 
     /// An API server with `failures` failures, then always `answer`.
-    async fn conversation(failures: usize, code: u16, answer: Value) -> Conversation {
+    fn conversation(failures: usize, code: u16, answer: Value) -> Conversation {
         let count = std::sync::atomic::AtomicUsize::new(0);
         let (client, requests) = mock_api::start(move |_| {
             let fails = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < failures;
@@ -332,8 +332,7 @@ mod tests {
                 Answer::Json(code, answer.clone())
             };
             std::future::ready(answer)
-        })
-        .await;
+        });
         let counters = Arc::new(PodsCounters::default());
         let (pods, queue) = EventQueue::new(counters.clone());
         let (sender, inputs) = mpsc::channel(1024);
@@ -378,7 +377,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_pod_that_does_not_fit_the_queue_has_no_answer() {
         let counters = Arc::new(PodsCounters::default());
         let (queue, _waiting) = EventQueue::new(counters.clone());
@@ -405,28 +404,28 @@ mod tests {
         json!({"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items})
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn terminations_of_one_pod_share_a_list_and_its_events_come_before_the_answer() {
         let killing = json!({"metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing"});
         let answer = list(json!([killing]));
-        let mut of = conversation(0, 200, answer).await;
+        let mut of = conversation(0, 200, answer);
         of.look_up("web");
         of.look_up("web");
         assert_eq!([of.next().await, of.next().await], ["web Killing", "web: Known"]);
-        // The subject is time: no second list follows.
+        // Time is paused: no second list follows.
         tokio::time::sleep(LATE + SETTLED).await;
         assert_eq!((of.sent(), of.inputs.len()), (1, 0));
     }
 
     /// Killed twice before the first list: each kill explains a termination.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_folded_event_is_sent_with_its_first_time_too() {
         let twice = json!({
             "metadata": {"name": "a", "uid": "e"}, "involvedObject": {"uid": "web"}, "reason": "Killing", "count": 2,
             "firstTimestamp": "2026-11-21T10:00:00Z", "lastTimestamp": "2026-11-21T10:20:00Z",
         });
         let answer = list(json!([twice]));
-        let mut of = conversation(0, 200, answer).await;
+        let mut of = conversation(0, 200, answer);
         of.look_up("web");
         let mut times = Vec::new();
         while let Some(Input::PodEvent(event)) = of.inputs.recv().await {
@@ -435,28 +434,28 @@ mod tests {
         assert_eq!(times, [Some(1_795_255_200), Some(1_795_256_400)]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_failed_list_is_retried_while_a_termination_waits() {
-        let mut of = conversation(1, 200, list(json!([]))).await;
+        let mut of = conversation(1, 200, list(json!([])));
         of.look_up("web");
         assert_eq!(of.next().await, "web: Known");
         assert_eq!((of.requests("failed"), of.requests("ok")), (1, 2));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_truncated_list_is_not_an_answer() {
         let mut answer = list(json!([]));
         answer["metadata"]["continue"] = json!("x");
-        let mut of = conversation(0, 200, answer).await;
+        let mut of = conversation(0, 200, answer);
         of.look_up("web");
         assert_eq!(of.next().await, "web: the pod has more than the 100 Events that are read");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn without_the_right_to_list_each_pod_has_the_reason() {
         let answer = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "events is forbidden",
             "reason": "Forbidden", "code": 403});
-        let mut of = conversation(0, 403, answer).await;
+        let mut of = conversation(0, 403, answer);
         for pod in ["a", "b", "c"] {
             of.look_up(pod);
             let why = of.next().await;
@@ -466,9 +465,9 @@ mod tests {
         assert_eq!((of.requests("forbidden"), of.requests("skipped")), (1, 2));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn lists_of_one_namespace_are_limited() {
-        let mut of = conversation(0, 200, list(json!([]))).await;
+        let mut of = conversation(0, 200, list(json!([])));
         for n in 0..=PER_MINUTE {
             of.look_up(&n.to_string());
         }

@@ -296,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_owner_that_is_gone_is_looked_up_once() {
-        let (client, received) = mock_api::start(async |_| mock_api::failure(404, "not found")).await;
+        let (client, received) = mock_api::start(async |_| mock_api::failure(404, "not found"));
         let owners = Owners::new(client, Arc::default());
         let pod = pod(owner("apps/v1", "ReplicaSet", "cart-7d9"), "7d9");
         for _ in 0..3 {
@@ -324,8 +324,7 @@ mod tests {
                     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}),
                 )
             }
-        })
-        .await;
+        });
         let owners = Owners::new(client, Arc::default());
         let of = |name: &str| {
             let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": true});

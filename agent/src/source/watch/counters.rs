@@ -29,6 +29,14 @@ impl WatchCounters {
         FailureReason::ALL.map(|reason| self.failed(reason)).iter().sum()
     }
 
+    /// Each `(watch, reason, count)`, without those that never failed.
+    pub fn by_reason(&self, watch: &'static str) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        FailureReason::ALL.into_iter().filter_map(move |reason| {
+            let count = self.failed(reason);
+            (count > 0).then_some((watch, reason.name(), count))
+        })
+    }
+
     /// Finished interruptions.
     pub fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::Relaxed)

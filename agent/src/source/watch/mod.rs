@@ -31,13 +31,14 @@ use kube::core::watch::Bookmark;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::api_error::{ApiError, FailureReason, Purpose};
 use crate::clock;
 
 pub use counters::WatchCounters;
-pub(in crate::source) use objects::{LeanAttachment, LeanNamespace, LeanNode, LeanPod, LeanReplicaSet, LeanSlice};
+pub(in crate::source) use objects::{LeanAttachment, LeanEpitaph, LeanNamespace, LeanNode, LeanPod, LeanReplicaSet, LeanSlice};
 
 use decode::{DecodeError, Lines, ListSplitter};
 use machine::{Ask, Machine, Patience, Reply};
@@ -153,8 +154,22 @@ impl<T: Watched> Watch<T> {
         }
     }
 
+    /// Every event with its time, until the receiver is gone. Beside anything else a watch runs in a task of its own: a call of
+    /// [`Watch::next`] that is dropped loses no event, and begins its request or its pause anew.
+    pub async fn send_to(mut self, events: mpsc::Sender<(Boot, WatchEvent<T>)>) {
+        loop {
+            let event = tokio::select! {
+                event = self.next() => event,
+                () = events.closed() => return,
+            };
+            if events.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// The next event, and when it arrived. Nothing is read ahead of the consumer but one chunk: a slow consumer makes the API
-    /// server wait. A call that is dropped loses no event.
+    /// server wait.
     pub async fn next(&mut self) -> (Boot, WatchEvent<T>) {
         loop {
             if let Some(event) = self.events.pop_front() {

@@ -2,9 +2,12 @@
 //! annotations, all fields of a slice except endpoints and ports, of a node its images, addresses, labels and annotations, and of a
 //! pod's spec all but what [`RawPodSpec`] names: a whole spec has hundreds of types, each with code that decodes it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use epitaph_core::render::resource;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerRestartRule, EphemeralContainer, EphemeralVolumeSource, Lifecycle, Namespace, Node,
@@ -31,8 +34,13 @@ pub(in crate::source) struct LeanSlice(pub EndpointSlice);
 
 /// The metadata only.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(from = "RawNamespace")]
+#[serde(from = "RawMeta")]
 pub(in crate::source) struct LeanNamespace(pub ObjectMeta);
+
+/// The metadata only.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "RawMeta")]
+pub(in crate::source) struct LeanEpitaph(pub ObjectMeta);
 
 /// The few fields of a node that are needed: a whole one has dozens of images.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -218,6 +226,44 @@ impl Watched for LeanNamespace {
     }
 }
 
+impl Watched for LeanEpitaph {
+    type Kind = LeanEpitaph;
+    const METADATA_ONLY: bool = true;
+
+    fn version(&self) -> Option<&str> {
+        self.0.resource_version.as_deref()
+    }
+}
+
+impl kube::Resource for LeanEpitaph {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        resource::KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        resource::GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        resource::VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        resource::PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.0
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.0
+    }
+}
+
 #[derive(Deserialize)]
 struct RawPod {
     #[serde(default)]
@@ -371,14 +417,20 @@ impl From<RawSlice> for LeanSlice {
 }
 
 #[derive(Deserialize)]
-struct RawNamespace {
+struct RawMeta {
     #[serde(default)]
     metadata: Meta,
 }
 
-impl From<RawNamespace> for LeanNamespace {
-    fn from(raw: RawNamespace) -> LeanNamespace {
+impl From<RawMeta> for LeanNamespace {
+    fn from(raw: RawMeta) -> LeanNamespace {
         LeanNamespace(raw.metadata.into())
+    }
+}
+
+impl From<RawMeta> for LeanEpitaph {
+    fn from(raw: RawMeta) -> LeanEpitaph {
+        LeanEpitaph(raw.metadata.into())
     }
 }
 

@@ -65,9 +65,9 @@ fn queries(received: &Received) -> Vec<String> {
 }
 
 /// Answers the n-th request, from 0 on.
-async fn api(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> (Client, Received) {
+fn api(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> (Client, Received) {
     let count = AtomicUsize::new(0);
-    mock_api::start(move |_| std::future::ready(script(count.fetch_add(1, Ordering::Relaxed)))).await
+    mock_api::start(move |_| std::future::ready(script(count.fetch_add(1, Ordering::Relaxed))))
 }
 
 /// A stream that ends when the caller drops the sender.
@@ -86,7 +86,7 @@ fn list(items: &[Value], version: &str, token: &str) -> Answer {
     )
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lists_come_from_the_watch_cache_and_a_watch_resumes_at_its_version() {
     let (client, received) = api(|n| match n {
         0 => list(&[pod("a", 5)], "10", "more"),
@@ -102,8 +102,7 @@ async fn lists_come_from_the_watch_cache_and_a_watch_resumes_at_its_version() {
             stream(&lines).1
         }
         _ => mock_api::failure(410, "too old resource version"),
-    })
-    .await;
+    });
     let (mut watch, counters) = watch(client, ANSWER);
     let expected = [
         "list started",
@@ -169,9 +168,9 @@ fn a_line_of_a_watch_has_a_change_a_bookmark_or_a_failure() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_that_hangs_is_a_failure() {
-    let (client, _) = api(|_| Answer::Never).await;
+    let (client, _) = api(|_| Answer::Never);
     let (mut watch, counters) = watch(client, Duration::from_millis(50));
     assert_eq!(
         next(&mut watch).await,
@@ -180,14 +179,13 @@ async fn a_request_that_hangs_is_a_failure() {
     assert_eq!(counters.failed(FailureReason::Timeout), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_incomplete_list_is_a_failure() {
     let (client, _) = api(|_| {
         let (sender, answer) = stream(&[format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{},"#, pod("a", 5))]);
         tokio::spawn(async move { sender.closed().await });
         answer
-    })
-    .await;
+    });
     let (mut watch, _) = watch(client, Duration::from_secs(2));
     assert_eq!(
         events(&mut watch, 3).await,
@@ -199,15 +197,14 @@ async fn an_incomplete_list_is_a_failure() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_cannot_be_decoded_is_a_failure_and_then_a_list() {
     let (client, received) = api(|n| match n {
         0 => list(&[], "10", ""),
         1 => stream(&[line("ADDED", &pod("a", 11)), line("ADDED", &json!([1]))]).1,
         2 => list(&[pod("a", 11), json!({"metadata": 5})], "12", ""),
         _ => Answer::Never,
-    })
-    .await;
+    });
     let (mut watch, counters) = watch(client, ANSWER);
     assert_eq!(
         events(&mut watch, 4).await,
@@ -228,7 +225,7 @@ async fn an_answer_that_cannot_be_decoded_is_a_failure_and_then_a_list() {
     assert_eq!(counters.failed(FailureReason::Undecodable), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_resumes_is_synced_when_its_backlog_ends() {
     let (client, _) = api(|n| match n {
         0 => list(&[], "10", ""),
@@ -238,8 +235,7 @@ async fn a_watch_that_resumes_is_synced_when_its_backlog_ends() {
             tokio::spawn(async move { sender.closed().await });
             answer
         }
-    })
-    .await;
+    });
     let (mut watch, counters) = watch(client, ANSWER);
     assert_eq!(
         events(&mut watch, 6).await,
@@ -256,12 +252,12 @@ async fn a_watch_that_resumes_is_synced_when_its_backlog_ends() {
 }
 
 /// Ten thousand pods in one answer, as a watch cache sends them.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_long_list_is_decoded_while_it_arrives() {
     const PODS: u32 = 10_000;
     let (sender, answer) = stream(&[r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":["#.to_owned()]);
     let answer = std::sync::Mutex::new(Some(answer));
-    let (client, _) = api(move |_| answer.lock().unwrap().take().unwrap_or(Answer::Never)).await;
+    let (client, _) = api(move |_| answer.lock().unwrap().take().unwrap_or(Answer::Never));
     let (mut watch, _) = watch(client, ANSWER);
     for n in 0..PODS {
         let comma = if n == 0 { "" } else { "," };

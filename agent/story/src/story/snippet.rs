@@ -144,7 +144,7 @@ fn pod_grace(report: &Report, containers: &[Report], notes: &mut Vec<String>) ->
         });
         let twice = twice(present.max()?)?;
         notes.push(format!(
-            "how long the shutdown needs is unknown, {twice} s is twice the present value"
+            "how long the shutdown needs is unknown: {twice} s is twice the present value"
         ));
         return Some(twice);
     }
@@ -210,7 +210,7 @@ fn probe(of: &Report, context: &Kubernetes, own: &mut Settings<'_>, notes: &mut 
         return;
     };
     notes.push(format!(
-        "how long the shutdown needs is unknown, {twice} s is twice the present value"
+        "how long the shutdown needs is unknown: {twice} s is twice the present value"
     ));
     *field = Some(twice);
 }

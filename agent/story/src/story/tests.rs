@@ -2,6 +2,7 @@ use epitaph_core::fixtures::{pods, sample, terminations};
 use epitaph_core::pod::PreStop;
 use epitaph_core::render::json as core_json;
 use epitaph_core::render::text::Style;
+use epitaph_core::time::Wall;
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -643,7 +644,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         advice("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 60 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
         spec:
           template:
             spec:
@@ -681,7 +682,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         cut_short("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 120 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 120 s is twice the present value
         spec:
           template:
             spec:
@@ -709,7 +710,7 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         liveness,
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown, 60 s is twice the present value
+        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
         spec:
           template:
             spec:

@@ -283,7 +283,7 @@ fn spoofed(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String
     })?;
     asked::until_replaced(stage, name, &node_name(OTHER), REPLICAS, gone)?;
     // Without a `false` the kubelet stays so, and its lock is gone: the remedy is a restart.
-    // The subject is time.
+    // The subject is time: a kubelet that recovered would by then.
     sleep(Duration::from_secs(60));
     node.configure_kubelet(&Case::Spoofed.kubelet())?;
     let is_ready = [("periods", "ready"), ("delay", "ready"), ("lock", "ready")];

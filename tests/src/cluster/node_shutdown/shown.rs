@@ -1,12 +1,11 @@
 //! What the traces show of a shutdown, as Jaeger gives them back.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::super::play::{Stage, until};
+use super::super::play::{Stage, nothing_more_within, until};
 use super::asked::Pod;
 use super::{Off, SOON};
 use crate::traces::tag;
@@ -42,8 +41,7 @@ fn root_by(stage: &Stage, off: &Off, verdict: &str, announcement: &str) -> anyho
         Ok(is_whole.then_some(spans))
     };
     until(SOON, "the trace of the shutdown", whole).with_context(|| last.clone())?;
-    // The subject is time: a second trace would come within it.
-    sleep(SETTLED);
+    nothing_more_within(SETTLED);
     let again = traces()?;
     let mut problems = Vec::new();
     if again.len() != 1 {

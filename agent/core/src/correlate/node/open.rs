@@ -120,7 +120,7 @@ impl InProgress {
             return None;
         }
         let is_under_it = went_down && self.facts.signs.is_real();
-        let may_be = is_pods && facts.stop_lost_since().is_some() && facts.end >= since;
+        let may_be = is_pods && facts.hidden_stops().any(|hole| hole.reaches(since)) && facts.end >= since;
         let is_by_it = stopped_at(facts).map_or(is_under_it || may_be, |at| at >= since);
         is_by_it.then(|| EndedByShutdown {
             ran_at: over,

@@ -234,9 +234,9 @@ impl Pods {
         let life = Life {
             id: id.clone(),
             cgroup: own,
-            start: early.main.as_ref().map_or(Boot(0), |main| main.start),
+            start: early.main.as_ref().map(|main| main.start),
             stop: by_runtime.then_some(early.at),
-            stop_lost_since: None,
+            hidden_stops: Vec::new(),
             stop_requested: by_runtime,
             end: None,
             end_earliest: None,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::correlate::limits::STEPS;
 use crate::ids::{CgroupId, ContainerId, Signal};
-use crate::kubernetes::{PodContext, Request, StopReason, StopSignal};
+use crate::kubernetes::{PodContext, Request, StopReason, StopSignal, Unshown};
+use crate::ledger::Hole;
 use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
@@ -37,11 +38,12 @@ pub(super) struct Api {
 pub(super) struct Life {
     pub id: ContainerId,
     pub cgroup: CgroupId,
-    pub start: Boot,
+    /// Of the main process; None if not known.
+    pub start: Option<Boot>,
     /// The runtime's stop signal.
     pub stop: Option<Boot>,
-    /// Without it: when it may have come, if its record is lost.
-    pub stop_lost_since: Option<Boot>,
+    /// Without any stop signal: where the first one may be hidden.
+    pub hidden_stops: Vec<Hole>,
     /// The runtime sent a stop signal or SIGKILL.
     pub stop_requested: bool,
     /// None while it still runs.
@@ -94,9 +96,9 @@ impl Life {
             stop_requested: stop.is_some() || killed,
             id: id.clone(),
             cgroup: facts.key.cgroup,
-            start: facts.main.as_ref().map_or(Boot(0), |main| main.start),
+            start: facts.main.as_ref().map(|main| main.start),
             stop: stop.map(|stop| stop.at),
-            stop_lost_since: facts.stop_lost_since(),
+            hidden_stops: facts.hidden_stops().copied().collect(),
             end: Some(facts.end),
             end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
             code: facts.exit.map(|exit| exit.status.reported_code()),
@@ -108,7 +110,15 @@ impl Life {
     pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
         // An Event without a time happened before it arrived; other times are converted from a clock that is corrected now and then.
         let slack = if event.at.is_some() { EVENT_SLACK } else { HOLD };
-        at >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
+        Some(at) >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
+    }
+
+    /// The stop signal came before, or may have.
+    pub fn may_be_stopped_before(&self, at: Boot) -> bool {
+        match self.stop {
+            Some(stop) => stop < at,
+            None => self.hidden_stops.iter().any(|hole| hole.hides_before(at)),
+        }
     }
 
     pub fn lives_at(&self, at: Boot) -> bool {
@@ -123,20 +133,12 @@ impl Pod {
         let named = self.names.get(&life.id);
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
-        // A request after the successor's start, or after a restart was due, does not concern this container.
-        let (request, apart) = match self.request(api).filter(|_| !self.was_succeeded(&life.id)) {
-            Some((request, apart)) => (Some(request), apart),
-            None => (None, None),
-        };
-        // A request after the exit is the kubelet's own last delete, or cannot change this termination.
-        let request = request.map(|request| request.until(life.end));
-        let stopped = life.stop.or(life.end).unwrap_or(now);
-        let asked_at = request.as_ref().map_or(stopped, |request| request.earliest.min(stopped));
-        let away = api.was_away(asked_at, now);
-        // The next container of that name proves that the pod went on.
-        let is_hidden = away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched);
-        let may_miss_request = is_hidden && !self.was_succeeded(&life.id);
-        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, may_miss_request, api);
+        let (request, apart) = self.request_of(life, api).unzip();
+        let away = away_during(request.as_ref(), life, api, now);
+        let request_unshown = self.is_request_unshown(life, api, now).then_some(Unshown::Request);
+        let has_hook = fact.spec.containers.iter().any(|of| of.pre_stop.is_some());
+        let hook_unshown = (name.is_none() && has_hook).then_some(Unshown::Hook);
+        let stop_reason = self.stop_reason_of(name, request.as_ref(), life, request_unshown.is_some(), api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
         let has_own_time = |reason: &StopReason| {
             matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace)
@@ -161,7 +163,7 @@ impl Pod {
         let kind = spec.map(|spec| spec.kind);
         let mut doubts: Vec<String> = missing.into_iter().collect();
         doubts.extend(away);
-        doubts.extend(apart);
+        doubts.extend(apart.flatten());
         let events_unknown = self.events_unknown(life);
         doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
@@ -192,8 +194,7 @@ impl Pod {
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
             killing: name.and_then(|name| self.was_announced(name, life)),
-            may_miss_request,
-            may_miss_hook: name.is_none() && fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
+            unshown: request_unshown.into_iter().chain(hook_unshown).collect(),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
     }
@@ -212,7 +213,7 @@ impl Pod {
     pub fn events_unknown(&self, life: &Life) -> Option<String> {
         let name = self.names.get(&life.id).map(|named| named.name.as_str());
         let dropped = self.events_dropped.iter();
-        let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && **at >= life.start);
+        let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && Some(**at) >= life.start);
         if dropped.next().is_some() {
             return Some("the pod has more Events than epitaph keeps".to_owned());
         }
@@ -227,7 +228,10 @@ impl Pod {
 
     /// Whether the kubelet announced by an Event that it stops this life of the container; None if the Events are not known.
     fn was_announced(&self, name: &str, life: &Life) -> Option<bool> {
-        let announced = self.killings.get(name).is_some_and(|at| at.plus(EVENT_SLACK) >= life.start);
+        let announced = self
+            .killings
+            .get(name)
+            .is_some_and(|at| Some(at.plus(EVENT_SLACK)) >= life.start);
         let (seen, state) = self.events_state.as_ref()?;
         let is_known = *state == PodEventsState::Known && life.end.is_some_and(|end| *seen >= end);
         match announced {
@@ -244,6 +248,22 @@ impl Pod {
             return None;
         }
         mains().filter_map(|of| of.ended).max()
+    }
+
+    /// The request that can concern this life of a container, as [`Pod::request`].
+    fn request_of(&self, life: &Life, api: &Api) -> Option<(Request, Option<String>)> {
+        // Not one after the successor's start, or after a restart was due.
+        let (request, apart) = self.request(api).filter(|_| !self.was_succeeded(&life.id))?;
+        // A request after the exit is the kubelet's own last delete, or cannot change this termination.
+        Some((request.until(life.end), apart))
+    }
+
+    /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
+    pub fn is_request_unshown(&self, life: &Life, api: &Api, now: Boot) -> bool {
+        let request = self.request_of(life, api).map(|(request, _)| request);
+        let is_away = away_during(request.as_ref(), life, api, now).is_some();
+        // The next container of that name proves that the pod went on.
+        (is_away || self.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
     }
 
     /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do.
@@ -307,6 +327,12 @@ impl Request {
         self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
         self
     }
+}
+
+/// Why the API's facts of the termination may be incomplete.
+fn away_during(request: Option<&Request>, life: &Life, api: &Api, now: Boot) -> Option<String> {
+    let stopped = life.stop.or(life.end).unwrap_or(now);
+    api.was_away(request.map_or(stopped, |request| request.earliest.min(stopped)), now)
 }
 
 /// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.

@@ -105,7 +105,7 @@ impl Pod {
         let until = life.end.unwrap_or(Boot(u64::MAX)).plus(HOLD);
         let latest = of_kernel
             .chain(self.triggers.iter().cloned())
-            .filter(|of| of.at <= until && of.at >= life.start)
+            .filter(|of| of.at <= until && Some(of.at) >= life.start)
             .max_by_key(|of| of.at)?;
         let own = self.names.get(&life.id).map(|named| named.name.as_str());
         Some(Detail::Trigger {

@@ -145,5 +145,5 @@ fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
         || missing.inactive.contains(&Kind::SignalGenerate)
         || missing.gap
         || missing.over_cap
-        || missing.main_unsure.is_some()
+        || !missing.main_unsure.is_empty()
 }

@@ -145,14 +145,15 @@ impl Pod {
             .or(request.map(|request| request.latest).filter(|at| life.lives_at(*at)));
         requested?;
         let until = life.stop.or(life.end).unwrap_or(Boot(u64::MAX));
-        let from = request.map_or(life.start, |request| request.earliest.max(life.start));
+        let start = life.start.unwrap_or_default();
+        let from = request.map_or(start, |request| request.earliest.max(start));
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a deletion request (a liveness kill) the whole life counts: a hook runs once.
-        let run = comm.and_then(|comm| runs.only(&comm, life.start, from, until));
+        let run = comm.and_then(|comm| runs.only(&comm, start, from, until));
         let failed = self.events.iter().rev().find(|(at, event)| {
             let is_own = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may report the failure only after the kill.
-            let in_time = *at >= life.start && life.end.is_none_or(|end| *at <= end.plus(HOLD));
+            let in_time = *at >= start && life.end.is_none_or(|end| *at <= end.plus(HOLD));
             event.reason == "FailedPreStopHook" && is_own && in_time
         });
         let failed = failed.map(|(_, event)| event.message.clone());

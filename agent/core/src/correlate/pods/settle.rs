@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
-use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request};
+use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
@@ -126,9 +126,8 @@ impl Pod {
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
         let missing = &held.facts.missing;
-        let stops = missing.stops.iter().filter_map(|hole| hole.to);
-        let mut late = stops.chain(missing.late_start);
-        late.any(|since| !self.is_long_before(since, held.facts.end))
+        let mut stops = missing.stops.iter().filter_map(|hole| hole.to);
+        stops.any(|since| !self.is_long_before(since, held.facts.end))
     }
 
     /// When a held termination of a pod that continues is reported separately, even if incomplete.
@@ -190,7 +189,7 @@ impl Pod {
         let seen = self.fact.as_ref().map(|fact| fact.seen);
         let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
         let settled = if let Some(gone) = &self.gone {
-            gone.seen.max(last_held.unwrap_or(Boot(0))).plus(limits.reorder)
+            last_held.map_or(gone.seen, |last| last.max(gone.seen)).plus(limits.reorder)
         } else if self.is_terminal() && self.all_reported() {
             seen.max(last_held)?.plus(TERMINAL_AFTER)
         } else if self.runs_unseen() {
@@ -333,18 +332,14 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
-        let mut life = Life::of(&facts, &held.id);
-        let is_unreported = missing.is_some();
-        let mut context = self.context(api, &life, missing.clone(), now);
         // A request that was not shown can have asked for a longer grace period.
-        let is_shown = context.as_ref().is_some_and(|context| !context.may_miss_request);
+        let is_shown = !self.is_request_unshown(&Life::of(&facts, &held.id), api, now);
         if let Some(longest) = self.longest_stop().filter(|_| is_shown) {
             facts = facts.with_grace(longest);
-            if facts.stop_lost_since() != life.stop_lost_since {
-                life = Life::of(&facts, &held.id);
-                context = self.context(api, &life, missing, now);
-            }
         }
+        let life = Life::of(&facts, &held.id);
+        let is_unreported = missing.is_some();
+        let mut context = self.context(api, &life, missing, now);
         // Only the next container of that name proves that the kubelet stopped this one to restart it.
         let may_be_restart = life.stop_requested && !self.was_succeeded(&held.id);
         if let Some(context) = context
@@ -355,9 +350,11 @@ impl Pod {
         }
         let request = context.as_ref().and_then(|context| context.request.as_ref());
         let has_no_reason = |of: &PodContext| of.stop_reason.as_ref().is_none_or(|reason| reason.cause == Cause::Unknown);
-        let is_hidden = context.as_ref().is_some_and(|of| of.may_miss_request && has_no_reason(of));
+        let is_hidden = context
+            .as_ref()
+            .is_some_and(|of| of.may_miss(Unshown::Request) && has_no_reason(of));
         // Of a stop, the deletion request may not have been shown either.
-        let may_be_stopped = life.stop_requested || life.stop_lost_since.is_some();
+        let may_be_stopped = life.stop_requested || !life.hidden_stops.is_empty();
         let is_unexplained = is_unreported && may_be_stopped && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
             Some(request) => unseen_since(request, &life, facts.traffic.since, api),
@@ -432,12 +429,12 @@ impl Pod {
 /// Why clients' errors between the request and `since`, where counting began, are not known; None if they are known.
 fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Option<String> {
     // Our own restart in between: the state at the stop signal is not known either.
-    if request.earliest < api.since && life.start < api.since {
+    if request.earliest < api.since && life.start < Some(api.since) {
         let begun = verdict::seconds(api.since.since(request.earliest));
         return Some(format!("epitaph started {begun} after the deletion request"));
     }
     // Sockets are watched from the time the request is known; those of a later container from its begin.
-    let requested = request.latest.max(life.start);
+    let requested = life.start.map_or(request.latest, |start| start.max(request.latest));
     (requested.plus(WATCH_DELAY) < since).then(|| {
         let late = verdict::seconds(since.since(requested));
         format!("connections were observed only from {late} after the deletion request")

@@ -91,7 +91,7 @@ impl Pod {
         name: Option<&str>,
         request: Option<&Request>,
         life: &Life,
-        may_miss_request: bool,
+        is_request_unshown: bool,
         api: &Api,
     ) -> Option<StopReason> {
         let event = self.events.iter().rev().find(|(at, event)| {
@@ -117,15 +117,11 @@ impl Pod {
         }
         // A request that was not shown may have come first, unless a status showed the exit and no request.
         let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
-        let is_hidden = may_miss_request && !is_reported;
+        let is_hidden = is_request_unshown && !is_reported;
         let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
-        let stop = life.stop.or(life.stop_lost_since);
-        let stopped_before = |request: &Request| request.skew.is_some() && stop.is_some_and(|at| at < request.earliest);
-        if request.is_some_and(stopped_before) {
-            return None;
-        }
-        if self.may_have_stopped_before_deletion(life.stop, life.stop_lost_since) {
+        let stopped_before = |request: &Request| request.skew.is_some() && life.may_be_stopped_before(request.earliest);
+        if request.is_some_and(stopped_before) || self.may_have_stopped_before_deletion(life) {
             return None;
         }
         if self.may_be_over_before_deletion(request, life, api) {
@@ -140,11 +136,10 @@ impl Pod {
         known.or_else(hidden)
     }
 
-    /// By the watch: what stopped a container may have come before the deletion was seen, in a record that was lost.
-    fn may_have_stopped_before_deletion(&self, stop: Option<Boot>, lost_since: Option<Boot>) -> bool {
-        let lost_since = lost_since.filter(|_| stop.is_none());
-        let lost_before = |(_, seen): (_, Boot)| lost_since.is_some_and(|at| at.plus(WATCH_DELAY) < seen);
-        self.deletion.is_some_and(lost_before)
+    /// By the watch: what stopped a container may have come before the deletion was seen, and be hidden.
+    fn may_have_stopped_before_deletion(&self, life: &Life) -> bool {
+        let may_be_before = |(_, seen): (_, Boot)| life.may_be_stopped_before(seen.minus(WATCH_DELAY));
+        life.stop.is_none() && self.deletion.is_some_and(may_be_before)
     }
 
     /// The pod has terminated, and an outage of the watch hides whether it had before its deletion was requested, as a Job's pod that is
@@ -168,9 +163,15 @@ impl Pod {
     fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life, api: &Api) -> Option<StopReason> {
         let shutdown = life.shutdown.as_ref()?;
         let latest = life.stop.or(life.end)?;
-        // A record of the stop signal that was lost.
-        let earliest = life.stop.or(life.stop_lost_since).unwrap_or(latest);
-        let was_hidden = api.was_away(earliest, latest).is_some();
+        // A stop signal that nobody saw.
+        let hidden = life.hidden_stops.iter().filter(|hole| hole.reaches(shutdown.begin));
+        let hidden = hidden.map(|hole| hole.from).min().filter(|_| life.stop.is_none());
+        let earliest = life.stop.or(hidden).unwrap_or(latest);
+        // In an outage, also one that ended with a later version or with a list without the pod, the watch does not show which came first.
+        let gone = self.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);
+        let shown = self.deletion.map(|(_, seen)| seen).or(gone);
+        let shown = shown.map_or(latest, |seen| seen.max(latest)).max(latest.plus(WATCH_DELAY));
+        let was_hidden = api.was_away(earliest, shown).is_some();
         let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
             Some(request) if request.earliest > latest => (true, false),
             Some(request) if request.latest <= earliest => (false, true),
@@ -185,7 +186,7 @@ impl Pod {
             }
         };
         let by_api = || self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
-        let is_observed = life.stop.is_some() || life.stop_lost_since.is_none();
+        let is_observed = hidden.is_none();
         match (is_later && is_observed, is_earlier) {
             (true, _) => by_api().or_else(|| Some(stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
             (false, true) => None,

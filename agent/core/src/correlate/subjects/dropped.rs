@@ -3,7 +3,7 @@
 
 use crate::event::Kind;
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, LossPlace, Span, Why};
+use crate::ledger::{Hole, LossPlace, Origin, Span};
 use crate::time::Boot;
 
 use super::Subjects;
@@ -37,17 +37,15 @@ impl Subjects {
             self.early.pop_front();
         }
         let (came, reorder) = (self.now, self.limits.reorder);
-        let is_same = |early: &&mut EarlyDoubt| {
-            let is_alike = (early.own, early.hole.kind) == (own, hole.kind);
-            is_alike && came.since(early.came) < reorder
-        };
+        let is_same =
+            |early: &&mut EarlyDoubt| early.own == own && early.hole.is_like(&hole) && came.since(early.came) < reorder;
         if let Some(known) = self.early.iter_mut().rev().find(is_same) {
             return known.hole.extend(&hole);
         }
         if self.early.len() >= EARLY
             && let Some(oldest) = self.early.pop_front()
         {
-            let (to, why) = (Some(self.now), Why::Lost);
+            let (to, why) = (Some(self.now), Origin::Lost);
             self.coverage.lost(Hole { to, why, ..oldest.hole }, LossPlace::Anywhere);
         }
         self.early.push_back(EarlyDoubt { came, own, hole });

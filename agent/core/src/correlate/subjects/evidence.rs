@@ -4,7 +4,7 @@ use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalDiscarded, SignalGenerate, SignalResult, Task, Tcp};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
-use crate::ledger::{Hole, LossPlace, Why};
+use crate::ledger::{Hole, LossPlace, Origin};
 use crate::report::StopSignalIgnored;
 use crate::termination::{Role, TerminationKey};
 use crate::time::Boot;
@@ -25,11 +25,14 @@ impl Subjects {
             Attributed::Evidence(evidence) => self.evidence(&evidence, out),
             Attributed::Removed { at, cgroup, subject } => self.removed(at, cgroup, subject.as_ref(), out),
             Attributed::Dropped { at, kind, of } => match of {
-                Concerned::Cgroup(of) => self.doubt(of, Hole::of(Why::Dropped, kind, at, at, 1)),
+                Concerned::Cgroup(of) => self.doubt(of, Hole::of(Origin::Dropped, kind, at, at, 1)),
                 Concerned::Around { hierarchy, path } => {
-                    self.lost(Hole::of(Why::Lost, kind, at, now, 1), LossPlace::Cgroup { hierarchy, path });
+                    self.lost(
+                        Hole::of(Origin::Lost, kind, at, now, 1),
+                        LossPlace::Cgroup { hierarchy, path },
+                    );
                 }
-                Concerned::Anybody => self.lost(Hole::of(Why::Lost, kind, at, now, 1), LossPlace::Anywhere),
+                Concerned::Anybody => self.lost(Hole::of(Origin::Lost, kind, at, now, 1), LossPlace::Anywhere),
             },
             Attributed::Client { at, tcp, by, of } => {
                 let cap = self.limits.connections.min(Clients::most(self.limits.subjects_bytes() / 4));
@@ -136,7 +139,8 @@ impl Subjects {
             What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
                 (exit.armed.is_some_and(Armed::is_armed), exit.task.cgroup)
             }
-            What::Tcp(tcp) if tcp.by_own => match tcp.cgroup {
+            // Also where the sockets were recorded already: a signal that asks for no stop may have armed them, and have been the reason.
+            What::Tcp(tcp) if tcp.closes_listener() => match tcp.cgroup {
                 Some(cgroup) => (true, cgroup),
                 None => return,
             },

@@ -128,12 +128,18 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn born(&self) -> Boot {
-        self.main.map_or(Boot(0), |main| main.id.start)
+    /// None if no main process is known.
+    fn born(&self) -> Option<Boot> {
+        Some(self.main?.id.start)
+    }
+
+    /// Not before the main process began.
+    fn in_life(&self, at: Boot) -> Boot {
+        self.born().map_or(at, |born| born.max(at))
     }
 
     fn exit(&self) -> Option<MainExit> {
-        self.main.and_then(|main| main.exit)
+        Some(self.main?.exit?.main())
     }
 
     /// Of the SIGKILL, otherwise the end.
@@ -172,7 +178,8 @@ impl<'a> Life<'a> {
         let in_time = |(at, tgid): &(Boot, Pid)| self.begin <= *at && *at <= self.end && Some(*tgid) != main;
         let exits = state.exits.iter().map(|(at, exit)| (*at, exit.task.tgid));
         let candidates = state.candidates.iter().filter_map(|of| Some((of.exit_at()?, of.id.tgid)));
-        exits.chain(candidates).filter(in_time).count() as u64 + state.rare().exits_dropped
+        exits.chain(candidates).filter(in_time).count() as u64
+            + self.ledger.dropped_exits().and_then(|hole| hole.most).unwrap_or(0)
     }
 }
 
@@ -199,12 +206,12 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let observed = life.observed(missing.gap);
     let inside = life.with_killed(inside, observed, &missing.lost_inside);
     // Which process's end it is decides from when on clients count.
-    let is_main_sure = missing.main_unsure.is_none();
+    let is_main_sure = missing.main_unsure.is_empty();
     Some(TerminationFacts {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),
             cgroup: own,
-            main_start: life.born(),
+            main_start: life.born().unwrap_or(Boot(0)),
         },
         subject: state.subject.clone(),
         container: None,

@@ -253,7 +253,7 @@ pub(super) struct Way<'a> {
 
 impl Way<'_> {
     pub fn inside(&self) -> Inside {
-        let (signals, entries) = (self.signals(), self.entries());
+        let (signals, entries) = (self.signals(), entries(self.timeline));
         let since = self.stop.at;
         let mut forwards: Vec<Forward> = Vec::new();
         for fact in signals.iter().filter(|fact| fact.sends_on(self.stop.signal.signal)) {
@@ -295,28 +295,10 @@ impl Way<'_> {
         all
     }
 
-    fn entries(&self) -> Vec<InnerEntry> {
-        let of_timeline = self.timeline.delivers.iter().map(InnerEntry::of);
-        self.timeline.inside.entries.iter().copied().chain(of_timeline).collect()
-    }
-
     fn forward(&self, at: Boot, fact: &InnerSignal, signals: &[InnerSignal], entries: &[InnerEntry]) -> Forward {
         let target = fact.target;
-        let of_target = |entry: &&InnerEntry| entry.signal == fact.signal && entry.process.same(&id(&target));
-        let entered = entries.iter().filter(of_target).filter(|entry| !entry.discarded);
-        let handler_entered = entered.filter_map(|entry| entry.at_or_after(at)).min();
-        let raised_again = handler_entered.and_then(|entered| {
-            let again = signals
-                .iter()
-                .filter(|again| again.to(&target) && again.is_raised() && again.signal == fact.signal);
-            let (at, again) = again
-                .filter_map(|again| Some((again.at_or_after(entered)?, again)))
-                .min_by_key(|(at, _)| *at)?;
-            let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
-            let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
-            let acted = acted(self.state, self.timeline, &id(&target), (entered, at));
-            Some(RaisedAgain { at, discarded, acted })
-        });
+        let handled = handled((self.state, self.timeline), (at, fact), signals, entries);
+        let (handler_entered, raised_again) = handled.unzip();
         let exit = exit(self.state, &id(&target));
         let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
         let mut kills = signals.iter().filter(effective);
@@ -333,7 +315,7 @@ impl Way<'_> {
             disposition: fact.disposition,
             state: fact.state,
             handler_entered,
-            raised_again,
+            raised_again: raised_again.flatten(),
             still_pending: kill
                 .and_then(|kill| kill.pending)
                 .map(|pending| pending.contains(fact.signal)),
@@ -347,6 +329,32 @@ impl Way<'_> {
             served: served(self.state, &id(&target)),
         }
     }
+}
+
+/// When the target of a signal of that time entered its handler, and how it raised the signal again.
+fn handled(
+    (state, timeline): (&State, &Timeline),
+    (at, fact): (Boot, &InnerSignal),
+    signals: &[InnerSignal],
+    entries: &[InnerEntry],
+) -> Option<(Boot, Option<RaisedAgain>)> {
+    let target = id(&fact.target);
+    let of_target = |entry: &&InnerEntry| entry.signal == fact.signal && entry.process.same(&target);
+    let entered = entries.iter().filter(of_target).filter(|entry| !entry.discarded);
+    let entered = entered.filter_map(|entry| entry.at_or_after(at)).min()?;
+    let again = signals
+        .iter()
+        .filter(|again| again.to(&fact.target) && again.is_raised() && again.signal == fact.signal);
+    let again = again
+        .filter_map(|again| Some((again.at_or_after(entered)?, again)))
+        .min_by_key(|(at, _)| *at);
+    let raised = again.map(|(at, again)| {
+        let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
+        let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
+        let acted = acted(state, timeline, &target, (entered, at));
+        RaisedAgain { at, discarded, acted }
+    });
+    Some((entered, raised))
 }
 
 /// See [`RaisedAgain::acted`].
@@ -368,6 +376,11 @@ pub(super) fn acted(state: &State, timeline: &Timeline, process: &ProcessId, (fr
     sent || children.any(|(_, exit)| !signalled(&ProcessId::of(&exit.task)))
 }
 
+fn entries(timeline: &Timeline) -> Vec<InnerEntry> {
+    let of_timeline = timeline.delivers.iter().map(InnerEntry::of);
+    timeline.inside.entries.iter().copied().chain(of_timeline).collect()
+}
+
 /// Of the processes of the subject among themselves, and to them. Where no init of a pid namespace is known, the timeline has them.
 fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
     let of_timeline = timeline.signals.iter().map(InnerSignal::of);
@@ -383,7 +396,7 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     });
     let candidates = state.candidates.iter().filter(|candidate| candidate.id.same(of));
     exits
-        .chain(candidates.filter_map(|candidate| candidate.exit))
+        .chain(candidates.filter_map(|candidate| Some(candidate.exit?.main())))
         .min_by_key(|exit| exit.at)
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::attribute::Map;
 use crate::event::{Kind, Tcp};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Why};
+use crate::ledger::{Hole, Origin};
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
 use crate::tolerances::{CLOSERS_SWEEP, UNHASHED};
@@ -192,7 +192,7 @@ fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
 fn from_then_on(at: Boot) -> Hole {
     Hole {
         to: None,
-        ..Hole::of(Why::Dropped, Kind::Tcp, at, at, 1)
+        ..Hole::of(Origin::Dropped, Kind::Tcp, at, at, 1)
     }
 }
 

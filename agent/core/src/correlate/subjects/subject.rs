@@ -10,9 +10,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{ExitStatus, Kind, ProcessExit, Task};
+use crate::event::{ExitStatus, ProcessExit, Task};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::ledger::{Drops, Hole, Span, Why};
+use crate::ledger::{Drops, Span};
 use crate::termination::Role;
 use crate::time::Boot;
 use crate::tolerances::ANNOUNCE;
@@ -82,8 +82,6 @@ pub(super) struct State {
 /// What few subjects have: apart, because each record reads the whole state, and of ten thousand states few are in the processor's cache.
 #[derive(Debug, Default)]
 pub(super) struct Rare {
-    /// Number of exits that were dropped since the timeline began.
-    pub exits_dropped: u64,
     /// The process and time of the reported early warning.
     pub warned: Option<(ProcessId, Boot)>,
     /// When the sockets were last let go.
@@ -94,7 +92,6 @@ pub(super) struct Rare {
 }
 
 static NOTHING_RARE: Rare = Rare {
-    exits_dropped: 0,
     warned: None,
     unwatched_at: None,
     drops: Drops::NONE,
@@ -143,7 +140,6 @@ impl State {
     pub fn begin_again(&mut self, end: Boot, is_next: impl Fn(&ProcessId) -> bool) {
         self.early.retain(is_next);
         if let Some(rare) = &mut self.rare {
-            rare.exits_dropped = 0;
             rare.drops.expire(end);
             rare.own_exits.expire(end);
         }
@@ -172,7 +168,8 @@ impl State {
         self.wrapped(&first).or(Some(first))
     }
 
-    fn first_process(&self) -> Option<Candidate> {
+    /// The same without a look at wrappers.
+    pub fn first_process(&self) -> Option<Candidate> {
         // Nearly always, and for each record: there is nothing to choose.
         if let [only] = &self.candidates[..] {
             return Some(*only);
@@ -208,7 +205,8 @@ impl State {
             is_own: exit.is_own,
         });
         let candidates = self.candidates.iter().filter_map(|of| {
-            let ((held, unobserved), exit) = of.sockets.zip(of.exit)?;
+            let exit = of.exit?;
+            let (held, unobserved) = exit.sockets?;
             Some(Served {
                 id: of.id,
                 comm: of.comm,
@@ -406,22 +404,18 @@ impl State {
         self.exits.push_back((at, *exit));
         self.newest_exit = self.newest_exit.max(at);
         let cap = if self.timeline.is_some() { cap } else { EXITS };
-        // Helpers come and go, by the hundred: first those on which nothing rests.
-        let is_plain = |(_, exit): &(Boot, ProcessExit)| {
-            let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
-            !exit.served() && !by_fault
-        };
         while self.exits.len() > cap {
-            let plain = self.exits.iter().position(is_plain);
+            let plain = self.exits.iter().position(|(_, exit)| is_plain(exit));
             let dropped = self.exits.remove(plain.unwrap_or(0));
-            if let Some((at, _)) = dropped.filter(|of| !is_plain(of)) {
-                self.rare_mut()
-                    .drops
-                    .add(Hole::of(Why::Dropped, Kind::ProcessExit, at, at, 1));
-            }
-            if self.timeline.is_some() {
-                self.rare_mut().exits_dropped += 1;
-            }
+            // Without a timeline nobody asks for the others.
+            let (with_timeline, dropped) = (self.timeline.is_some(), dropped.into_iter());
+            self.drop_exits(dropped.filter(|(_, exit)| with_timeline || !is_plain(exit)));
+        }
+    }
+
+    fn drop_exits(&mut self, dropped: impl IntoIterator<Item = (Boot, ProcessExit)>) {
+        for (at, exit) in dropped {
+            self.rare_mut().drops.exit(at, !is_plain(&exit));
         }
     }
 
@@ -461,7 +455,7 @@ impl State {
             }
             Subject::Container { .. } => false,
             Subject::Unit { .. } if self.removed.is_none() => {
-                others.any(|other| other.is_after(exit.at)) || main.left_others && !self.are_others_stopped(&main, exit.at)
+                others.any(|other| other.is_after(exit.at)) || exit.left_others && !self.are_others_stopped(&main, exit.at)
             }
             Subject::Unit { .. } => self.follows_at_once(&main, linger),
         }
@@ -517,16 +511,14 @@ impl State {
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
     pub fn squeeze(&mut self) -> u64 {
-        let exits = self.exits.len();
-        self.exits = VecDeque::new();
-        if exits > 0 {
-            self.rare_mut().exits_dropped += exits as u64;
-        }
+        let exits = std::mem::take(&mut self.exits);
+        let dropped = exits.len() as u64;
+        self.drop_exits(exits);
         if !self.early.is_empty() {
             // Only a timeline knows what it lost.
             self.timeline();
         }
-        self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + exits as u64
+        self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + dropped
     }
 
     /// Gives up the facts for others' sake: what they showed is unknown.
@@ -551,6 +543,12 @@ impl State {
             })
         })
     }
+}
+
+/// Helpers come and go, by the hundred: little rests on the exit of one.
+fn is_plain(exit: &ProcessExit) -> bool {
+    let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
+    !exit.served() && !by_fault
 }
 
 impl Rare {

@@ -360,6 +360,15 @@ impl Sockets {
         self.refused
     }
 
+    /// Clients were refused before that time, the kubelet apart.
+    pub fn has_refused_before(&self, before: Boot) -> bool {
+        self.connections.iter().any(|(pair, of)| {
+            let by_server = of.refused_by_server.map(|refused| refused.first);
+            let first = earlier(by_server, of.refused_by_client).filter(|_| !of.by_kubelet && of.is_refused_to_others());
+            first.is_some_and(|at| at < before) && self.listeners.could_take(pair.local)
+        })
+    }
+
     /// The program itself closed a listener in this time.
     pub fn has_closed_listener(&self, from: Boot, to: Boot) -> bool {
         let closed = self.listeners.closed(|at| from <= at && at <= to);

@@ -690,6 +690,247 @@ fn a_server_on_a_path_without_a_client_is_a_program() {
     );
 }
 
+/// Two shells and a program on the host's pids; the outer one does not wait for the inner one.
+fn two_shells(with: &str) -> String {
+    format!(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=sh
+        proc inner in=app pid=106 start=+0.1 parent=main comm=sh
+        proc server in=app pid=107 start=+0.2 parent=inner comm=server
+        +0.001 exec main
+        +0.2 exec server
+        +1 TERM shim -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> inner handler already-armed
+        +1.0003 exit main 0 already-armed
+        {with}
+        "
+    )
+}
+
+/// The inner shell sends the signal on when the main process has exited: no SIGKILL, and no signal on the way to that exit.
+#[test]
+fn a_signal_after_the_exit_of_the_main_process_ends_the_program() {
+    check_evidence(
+        &two_shells(
+            "
+        +1.001 enter inner TERM
+        +1.0015 TERM inner -> server default exiting already-armed
+        +1.0018 exit server TERM listening already-armed
+        +1.0019 tcp app closed 8080 0 by-exit by=server
+        +1.002 exit inner 143 looked already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `sh` (pid 106), and the process exited with code 0, less than 1 ms later; `sh` (pid 106) then sent SIGTERM to `server`, which its default action terminated with its listener open
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0, and let `sh` (pid 100) wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+              +1.000 signal_generate: SIGTERM from `shim` (pid 50, unit containerd.service, child of `systemd`), the container runtime, to `sh` (pid 100): delivered, handler installed
+              +1.000 signal_deliver: `sh` (pid 100) entered the SIGTERM handler
+              +1.000 signal_generate: SIGTERM from `sh` (pid 100) to `sh` (pid 106): delivered, handler installed
+              +1.000 sched_process_exit: `sh` (pid 100) exited with code 0
+              +1.001 signal_deliver: `sh` (pid 106) entered the SIGTERM handler
+              +1.002 signal_generate: SIGTERM from `sh` (pid 106) to `server` (pid 107)
+              +1.002 tcp: the exit of `server` (pid 107) closed a listener
+              +1.002 tcp: listener 10.0.0.1:8080 closed by process exit
+              +1.002 sched_process_exit: `sh` (pid 106) exited with code 143
+        "#]],
+    );
+    // A helper.
+    check(
+        &two_shells(
+            "
+        +1.001 enter inner TERM
+        +1.0015 TERM inner -> server default exiting already-armed
+        +1.0018 exit server TERM looked already-armed
+        +1.002 exit inner 143 looked already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `sh` (pid 106), and the process exited with code 0, less than 1 ms later
+        "#]],
+    );
+    // The program handles the signal.
+    check(
+        &two_shells(
+            "
+        +1.001 enter inner TERM
+        +1.0015 TERM inner -> server handler already-armed
+        +1.0016 enter server TERM
+        +1.0017 tcp app closed 8080 by=server
+        +1.0018 exit server 0 looked already-armed
+        +1.002 exit inner 0 looked already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `sh` (pid 106), and the process exited with code 0, less than 1 ms later
+        "#]],
+    );
+    // And raises it again, at once.
+    check(
+        &two_shells(
+            "
+        +1.001 enter inner TERM
+        +1.0015 TERM inner -> server handler already-armed
+        +1.0016 enter server TERM
+        +1.0017 TERM server -> server default exiting already-armed
+        +1.0018 exit server TERM listening already-armed
+        +1.002 exit inner 0 looked already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `sh` (pid 106), and the process exited with code 0, less than 1 ms later; `sh` (pid 106) then sent SIGTERM to `server`, which its default action terminated with its listener open
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0, and let `sh` (pid 100) wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+        "#]],
+    );
+    // And raises it again, when it has finished.
+    check(
+        &two_shells(
+            "
+        +1.001 enter inner TERM
+        +1.0015 TERM inner -> server handler already-armed
+        +1.0016 enter server TERM
+        +1.2 TERM server -> server default exiting already-armed
+        +1.201 exit server TERM listening already-armed
+        +1.202 exit inner 0 looked already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `sh` (pid 106), and the process exited with code 0, less than 1 ms later
+        "#]],
+    );
+}
+
+/// `trap 'kill -USR1 $server; exit 0' TERM`: not a signal that sends a stop on.
+#[test]
+fn another_signal_of_a_shell_ends_its_program() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0005 USR1 main -> server default exiting already-armed
+        +1.0006 exit server USR1 listening already-armed
+        +1.001 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; `app` sent SIGUSR1 to `server`, which its default action terminated with its listener open
+              fix: install a SIGUSR1 handler in `server` that finishes the work in flight and then exits with 0
+        "#]],
+    );
+}
+
+/// `trap 'exit 0' TERM; server & wait` as a unit (`KillMode=control-group`).
+#[test]
+fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
+    let unit = |server: &str| {
+        format!(
+            "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc server in=app.service pid=107 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec server
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> server default exiting already-armed
+        +1.0002 enter main TERM
+        +1.001 exit server TERM {server} already-armed
+        +1.002 exit main 0 already-armed
+        "
+        )
+    };
+    check(
+        &unit("listening"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 2 ms later; systemd sent SIGTERM to `server`, which its default action terminated with its listener open
+          fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+    "#]],
+    );
+    check(
+        &unit("looked"),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
+    "#]],
+    );
+    // Workers that the main process has forked: with a client, and without.
+    let worker = |held: &str| unit(held).replace("comm=sh", "comm=server");
+    check(&worker("listening serving"), expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later; systemd sent SIGTERM to `server` (pid 107), which its default action terminated with its listener and connections open
+          fix: install a SIGTERM handler in `server` (pid 107) that finishes the work in flight and then exits with 0
+    "#]]);
+    check(&worker("listening"), expect![[r#"
+        clean: Stopped/Clean/Quiet
+          systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
+    "#]]);
+}
+
+/// systemd holds the listener of a socket unit, and its wrapper has it, too.
+#[test]
+fn a_wrapper_with_the_listener_of_its_program_is_no_program() {
+    check(
+        &shell_of_a_unit("+1.2 tcp app.service closed 8080 by=server\n+1.5 exit server 0 already-armed")
+            .replace("exit main TERM", "exit main TERM listening"),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              systemd sent SIGTERM to `server` (pid 107), the handler ran, and the process exited with code 0, 0.5 s later
+        "#]],
+    );
+}
+
+/// What ended it is recorded: no signal that asks for a stop reached the shell.
+#[test]
+fn a_strangers_signal_ends_the_program_below_a_shell() {
+    check(
+        &hidden("+59.999 TERM bash -> server default exiting armed\n+60 exit server TERM listening armed"),
+        expect![[r#"
+            killed-by-other: External/KilledByOther/Quiet
+              PID 1 `app` exited by itself with code 0; `bash` (pid 70) sent SIGTERM to `server`, which its default action terminated with its listener open
+              fix: find out why `server` was killed, and use the stop command of the container runtime instead
+        "#]],
+    );
+    let stopped = |server: &str| {
+        container(&format!(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        {server}
+        +1.0005 HUP bash -> server default exiting already-armed
+        +1.0006 exit server HUP listening already-armed
+        +1.001 exit main 0 already-armed
+        "
+        ))
+    };
+    check(
+        &stopped(""),
+        expect![[r#"
+        killed-by-other: Stopped/KilledByOther/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1 ms later; `bash` (pid 70) sent SIGHUP to `server`, which its default action terminated with its listener open
+          fix: find out why `server` was killed, and use the stop command of the container runtime instead
+    "#]],
+    );
+    // In its shutdown.
+    check(
+        &stopped("+1.0002 TERM main -> server handler already-armed\n+1.0003 enter server TERM"),
+        expect![[r#"
+            killed-by-other: Stopped/KilledByOther/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran and sent the signal on to `server`, and the process exited with code 0, 1 ms later; `bash` (pid 70) sent SIGHUP to `server`, which its default action terminated with its listener open
+              fix: find out why `server` was killed, and use the stop command of the container runtime instead
+        "#]],
+    );
+}
+
 /// The daemon's own unit proves it: not its name, which any process can have.
 #[test]
 fn a_daemon_that_kills_before_memory_has_run_out() {

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::container;
 use super::pods::properties::ends;
 use super::pods::web;
 use super::properties::deaths;
+use super::{container, unit};
 use crate::correlate::Limits;
 use crate::fixtures::monotone::Rule;
 use crate::fixtures::script;
@@ -126,20 +126,22 @@ fn histories_that_broke_the_rule() {
         );
         (container(&rest), 1.003)
     });
-    // Of a long grace period the stop signal may be long ago. (In a gap, the cause is the deletion all the same.)
+    // Of a long grace period the stop signal may be long ago.
     let of_long_ago = "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
         +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0";
+    // What systemd ends after the main process, whose exit nobody saw, is no main process.
+    let left = "proc child in=web.service pid=201 start=+0.1 parent=main comm=child\n+1 TERM systemd -> main handler
+        +1.001 enter main TERM\n+1.5 exit main 0\n+1.51 TERM systemd -> child default\n+1.511 exit child TERM\n+9 rmdir web.service";
     let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));
-    let scripts = scripts.into_iter().chain([(container(of_none), 1.0)]).chain(raised);
-    let scripts = scripts.map(|(text, lost)| (text, lost, true));
+    let of_one = [(container(of_none), 1.0), (unit(left), 1.5)];
+    let scripts = scripts.into_iter().chain(of_one).chain(raised);
     let breaches: Vec<String> = scripts
-        .chain([(web(of_long_ago), 1.0, false)])
-        .flat_map(|(text, lost, in_gap)| {
+        .chain([(web(of_long_ago), 1.0)])
+        .flat_map(|(text, lost)| {
             let at = script::ZERO.plus(Duration::from_secs_f64(lost));
             let history = script::parse(&text).inputs;
             let rule = Rule::of(&history);
-            let missed = if in_gap { rule.miss(&[at]) } else { Ok(()) };
-            let broken = [("", rule.lose(&[at])), ("GAP: ", missed)];
+            let broken = [("", rule.lose(&[at])), ("GAP: ", rule.miss(&[at]))];
             broken.map(|(how, broken)| broken.err().map(|breach| format!("{how}{breach}\n{text}")))
         })
         .flatten()
@@ -168,6 +170,26 @@ fn exits_of_helpers_push_no_programs_end_out() {
     for served in ["", " serving"] {
         let text = container(&rest(served));
         assert_eq!(Rule::of(&script::parse(&text).inputs).limit(limits), Ok(()), "{text}");
+    }
+}
+
+/// The same where the core has no memory for all of it: clients' connections take most.
+#[test]
+fn connections_squeeze_no_programs_end_out() {
+    let clients = (0..200).map(|i| format!("+1.{:03} tcp app accepted 80 {}\n", 500 + i, 6_000 + i));
+    let text = container(&format!(
+        "proc helper in=app pid=130 ns=9 start=+0 parent=main comm=helper
+        +1 TERM runc -> main handler armed\n+1.001 enter main TERM\n+1.2 KILL bash -> helper already-armed
+        +1.201 exit helper KILL serving\n{}+2.1 exit main 0",
+        clients.collect::<String>()
+    ));
+    let history = script::parse(&text).inputs;
+    for memory in (24..40).map(|kib| kib << 10) {
+        let limits = Limits {
+            memory,
+            ..Limits::default()
+        };
+        assert_eq!(Rule::of(&history).limit(limits), Ok(()), "{memory} bytes\n{text}");
     }
 }
 

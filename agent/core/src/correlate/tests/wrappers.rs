@@ -150,6 +150,43 @@ fn the_sockets_of_a_subject_that_goes_on_are_let_go_after_two_seconds() {
     assert!(forgotten(stopping)[0] > 28);
 }
 
+/// A signal that asks for no stop (SIGUSR1, of a stranger) has armed the sockets: the close is the program's own doing all the same.
+#[test]
+fn what_was_refused_since_the_program_closed_its_listener_belongs_to_the_termination() {
+    let drains = |closed: &str, end: &str| {
+        format!(
+            "{SERVER}
+        +20 USR1 bash -> main handler armed
+        +20.0001 enter main USR1
+        +{closed} tcp app closed 80
+        +{closed}1 tcp app refused 80 5001
+        +{closed}2 tcp app refused 80 5002
+        +{end} tcp app refused 80 5003
+        +{end}1 KILL runc -> main already-armed
+        +{end}2 exit main KILL already-armed
+        +{end}3 tcp app refused 80 5004
+        "
+        )
+    };
+    check(
+        &drains("20.01", "22.4"),
+        expect![[r#"
+        force-killed: Stopped/ForceKilled/Refused
+          The container runtime sent SIGKILL to PID 1 `sh` without a stop signal first; 4 connections were refused in the 2.4 s after the listener closed (10.0.0.2)
+          fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
+    "#]],
+    );
+    // Longer before than what counts of a termination that nobody asked for: the count is the least.
+    check(
+        &drains("20.01", "32.4"),
+        expect![[r#"
+        force-killed: Stopped/ForceKilled/Refused
+          The container runtime sent SIGKILL to PID 1 `sh` without a stop signal first; at least 1 connection was refused (10.0.0.2)
+          fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
+    "#]],
+    );
+}
+
 /// A program that drains: its listener closed long ago, and a request is under way when the program is killed.
 #[test]
 fn a_connection_outlives_its_listener() {

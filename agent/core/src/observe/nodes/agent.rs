@@ -1,23 +1,13 @@
 //! What the agent of a lost node and its kubelet's Lease say: is the machine running?
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::report::AgentAnswer;
 use crate::time::Boot;
+use crate::tolerances::{AGENT_ANSWERED_WITHIN, AGENT_ASKED_AGAIN, AGENT_ASKED_LATER, AGENT_QUESTION_DROPPED};
 
 /// Unanswered requests until an agent counts as silent.
 const ASKS: u8 = 3;
-/// Pause between these.
-const BETWEEN: Duration = Duration::from_secs(5);
-/// Pause between later ones: an agent may answer again, or no longer.
-const LATER: Duration = Duration::from_secs(60);
-
-/// Without an answer by then, a question was dropped.
-const DROPPED: Duration = Duration::from_secs(300);
-/// Without enough answers by then, nothing is known of the agent.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-
 #[derive(Debug, Default)]
 pub(super) struct AgentCheck {
     pub address: Option<SocketAddr>,
@@ -42,7 +32,7 @@ pub(super) struct Question {
 impl Question {
     /// Asked, and neither answered nor dropped.
     pub fn is_pending(&self, now: Boot) -> bool {
-        !self.is_answered && self.asked.is_some_and(|asked| now.since(asked) < DROPPED)
+        !self.is_answered && self.asked.is_some_and(|asked| now.since(asked) < AGENT_QUESTION_DROPPED)
     }
 
     pub fn ask(&mut self, now: Boot) {
@@ -70,7 +60,7 @@ impl AgentCheck {
     /// Time has passed: an alarm does not wait for ever.
     pub fn notice(&mut self, now: Boot) {
         let missed = *self.missed.get_or_insert(now);
-        self.is_given_up |= now.since(missed) >= ANSWERED_WITHIN;
+        self.is_given_up |= now.since(missed) >= AGENT_ANSWERED_WITHIN;
     }
 
     /// An answer, or none within its time.
@@ -93,7 +83,11 @@ impl AgentCheck {
         }
         self.question.ask(now);
         let is_known = !matches!(self.answer(), AgentAnswer::Unknown) && (self.silent == 0 || self.silent >= ASKS);
-        self.next = Some(now.plus(if is_known && !is_pressing { LATER } else { BETWEEN }));
+        self.next = Some(now.plus(if is_known && !is_pressing {
+            AGENT_ASKED_LATER
+        } else {
+            AGENT_ASKED_AGAIN
+        }));
         Some(address)
     }
 }

@@ -1,19 +1,13 @@
 //! A pod of a lost node: what holds it, and whether the loss ended it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::report::{Holder, NAMED, Stuck};
 use crate::observe::pods::Record;
 use crate::observe::{DeletionSight, Moment};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-
-/// How much longer than its grace period a deleted pod may take on a healthy node, before it counts as held.
-pub(super) const SLACK: Duration = Duration::from_secs(2);
-
-/// A pod that is not deleted that long after the evictions began tolerates the loss for longer than by default (300 s).
-pub(super) const TOLERATED: Duration = Duration::from_secs(600);
+use crate::tolerances::HELD_SLACK;
 
 /// Most changes of what holds a pod.
 const MOST_HELD: usize = 8;
@@ -153,7 +147,7 @@ impl Member {
         {
             let end = at;
             // Every pod of a Job has a finalizer, which its controller removes at once, and every claim is unmounted.
-            let is_passing = matches!(by, Holder::Finalizer | Holder::Volume) && end.at < begin.at.plus(SLACK);
+            let is_passing = matches!(by, Holder::Finalizer | Holder::Volume) && end.at < begin.at.plus(HELD_SLACK);
             if !is_passing {
                 self.held.push(Stuck { by, names, begin, end });
             }
@@ -204,7 +198,7 @@ impl Member {
         }
         let held = self.current.as_ref().filter(|(by, ..)| *by == Holder::Node);
         held.zip(self.expected())
-            .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(SLACK))
+            .is_some_and(|((_, _, since), expected)| now >= expected.max(since.at).plus(HELD_SLACK))
     }
 
     /// When a healthy node would have terminated the pod; a grace period that no kubelet counts does not delay that.
@@ -222,7 +216,7 @@ impl Member {
         if self.is_overdue {
             return false;
         }
-        let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(SLACK);
+        let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(HELD_SLACK);
         let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
         ended || self.is_alarmed
     }

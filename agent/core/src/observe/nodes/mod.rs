@@ -35,22 +35,11 @@ use super::{
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
+use crate::tolerances::{LASTING_LOSS, LOSS_CHECKED, LOST_TOGETHER, RECOVERY};
 use member::Member;
 use story::Story;
 use taint::Taint;
 use volumes::Volumes;
-
-/// A shorter loss has no root, unless it harmed a pod.
-const LASTING: Duration = Duration::from_secs(60);
-
-/// How long after a node's return its pods may take to be gone, and their replacements to be ready.
-const RECOVERY: Duration = Duration::from_secs(600);
-
-/// Nodes that fell silent within this time fell silent together.
-const AT_ONCE: Duration = Duration::from_secs(120);
-
-/// How often waits are checked.
-const CHECK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -347,7 +336,7 @@ impl Nodes {
         (is_in_gap, attachments_in_gap): (bool, bool),
         out: &mut Vec<Output>,
     ) {
-        if self.checked.is_some_and(|checked| now.since(checked) < CHECK) {
+        if self.checked.is_some_and(|checked| now.since(checked) < LOSS_CHECKED) {
             return;
         }
         self.checked = Some(now);
@@ -363,7 +352,7 @@ impl Nodes {
                 phases::alarms(story, now, self.version, out);
             }
             // As another observer would measure it.
-            let is_lasting = now.since(story.keyed.at) >= LASTING;
+            let is_lasting = now.since(story.keyed.at) >= LASTING_LOSS;
             if !is_in_gap && !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over()
             {
                 let end = match story.last_gone() {
@@ -510,8 +499,8 @@ impl Nodes {
         times.sort_unstable();
         for story in self.stories.values_mut() {
             if let Some(since) = silent(story) {
-                let first = times.partition_point(|at| *at < since.minus(AT_ONCE));
-                let last = times.partition_point(|at| *at <= since.plus(AT_ONCE));
+                let first = times.partition_point(|at| *at < since.minus(LOST_TOGETHER));
+                let last = times.partition_point(|at| *at <= since.plus(LOST_TOGETHER));
                 // Those that are back fell silent all the same.
                 story.at_once = (story.at_once.0.max(last - first), self.known.len());
             }

@@ -1,7 +1,6 @@
 //! A story's facts → reports.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::member::Member;
 use super::report::{
@@ -16,12 +15,10 @@ use crate::observe::{ClusterVersion, Moment, NodeIdentity, Output, Ready};
 use crate::pod::PodIdentity;
 use crate::shutdown::ShutdownKey;
 use crate::time::Boot;
+use crate::tolerances::ALARM_AGAIN;
 
 /// Alarms about a node with another advice each, until they count as flapping.
 const CHANGES: u8 = 3;
-/// Then one in so long, at most.
-const AGAIN: Duration = Duration::from_secs(600);
-
 /// The root, once; none for a moment without harm.
 pub(super) fn root(
     story: &mut Story,
@@ -296,13 +293,13 @@ pub(super) fn alarm(
 fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     let advice = story.known(now, version).advice();
     // An agent that answers now and then.
-    let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < AGAIN);
+    let is_flapping = story.changes >= CHANGES && story.changed.is_some_and(|at| now.since(at) < ALARM_AGAIN);
     // The taint was set by whoever made sure: nothing is urgent any more.
     let is_settled = advice == Advice::Unfence && !story.advised.is_some_and(Advice::is_urgent);
     // Whether a pod hangs or not, and however often the advice has changed.
     let is_dangerous = advice.is_urgent()
         && story.advised != Some(advice)
-        && (story.endangered).is_none_or(|(what, at)| what != advice || now.since(at) >= AGAIN)
+        && (story.endangered).is_none_or(|(what, at)| what != advice || now.since(at) >= ALARM_AGAIN)
         && story.is_serious();
     let is_new = story.advised != Some(advice) && (!is_flapping || is_dangerous);
     let is_changed = is_new && story.advised.is_some();

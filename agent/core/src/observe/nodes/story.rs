@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::{AgentCheck, Question};
-use super::member::{Member, TOLERATED};
+use super::member::Member;
 use super::report::{Advice, AgentAnswer, LossKey, Returned, Step};
 use super::sentence::{self, Known};
 use super::still_ready::StillReady;
@@ -13,21 +13,13 @@ use crate::ids::PodUid;
 use crate::observe::{ApiTime, ClusterVersion, Moment, NodeFact, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
 use crate::time::{Boot, Wall};
-
-/// A controller that evicts has begun that long after the kubelet's silence.
-const HELD_BACK: Duration = Duration::from_secs(60);
-
-/// A kubelet renews its Lease every 10 s, and a controller marks the node after 40 s, or as long as it is set to.
-const PLAUSIBLE: Duration = Duration::from_secs(600);
+use crate::tolerances::{EVICTIONS_HELD_BACK, NUMBERED_WITHIN, PLAUSIBLE_SILENCE, TOLERATED_LOSS};
 
 /// Most reads of a Lease that fail: one that does not exist is no reason to ask for ever.
 const RENEWAL_ASKS: u8 = 3;
 
 /// How the kubelet announces a graceful node shutdown in the condition's message.
 const SHUTTING_DOWN: &str = "shutting down";
-/// How long after that the node's agent is asked again for the shutdown's number.
-const NUMBERED_WITHIN: Duration = Duration::from_secs(60);
-
 #[derive(Debug)]
 pub(super) struct Story {
     pub key: LossKey,
@@ -263,7 +255,7 @@ impl Story {
 
     /// The controller has not begun to evict the pods, or has stopped it, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
-        if self.not_evicting.is_some_and(|since| now.since(since) < HELD_BACK) {
+        if self.not_evicting.is_some_and(|since| now.since(since) < EVICTIONS_HELD_BACK) {
             return false;
         }
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
@@ -373,7 +365,7 @@ impl Story {
     /// waits as long as no other pod was ended.
     pub fn is_settled(&self, now: Boot) -> bool {
         let since = self.time_of(Step::Evicting).unwrap_or(self.begin);
-        let is_long = self.evicting && now.since(since.at) >= TOLERATED;
+        let is_long = self.evicting && now.since(since.at) >= TOLERATED_LOSS;
         let is_felt = self.members.values().any(|member| member.gone.is_some());
         let waits = |member: &Member| {
             let is_tolerant = (member.requested.is_none() && is_long) || member.is_held_by_finalizer();
@@ -384,7 +376,9 @@ impl Story {
 
     /// For longer than a controller needs to begin with evictions.
     pub fn is_long_silent(&self, now: Boot) -> bool {
-        let is_long = self.silent_since().is_some_and(|since| now.since(since) >= HELD_BACK);
+        let is_long = self
+            .silent_since()
+            .is_some_and(|since| now.since(since) >= EVICTIONS_HELD_BACK);
         self.ready == Ready::Unknown && !self.is_over() && is_long
     }
 
@@ -404,7 +398,8 @@ impl Story {
             reason: &self.reason,
             lasted: not_ready_until.since(self.begin.at),
             // By the node's clock: what cannot be is not said.
-            renewed: (self.renewed.map(|renewed| self.silent_from().since(renewed.at))).filter(|before| *before <= PLAUSIBLE),
+            renewed: (self.renewed.map(|renewed| self.silent_from().since(renewed.at)))
+                .filter(|before| *before <= PLAUSIBLE_SILENCE),
             was_heard: self.silent_from() > self.begin.at,
             agent: self.agent.answer(),
             fenced: self.fenced,

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::member::{self, Member, TOLERATED};
+use super::member::{self, Member};
 use super::story::Story;
-use super::{Holder, LASTING, LossState, LostNodeState, Nodes, RECOVERY, belongs, dropped, follow_volumes, phases, verdict};
+use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
 use crate::time::Boot;
+use crate::tolerances::{LASTING_LOSS, RECOVERY, TOLERATED_LOSS};
 
 /// Questions at once: the answers of a lost zone arrive over time. Those about volumes are many, and wait for no others.
 const ASKS: usize = 64;
@@ -137,12 +138,12 @@ impl Nodes {
             story.is_scanned = true;
             // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since, and it did not
             // wait for pods that tolerate the loss for long.
-            let is_tolerated = story.evicting && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED);
+            let is_tolerated = story.evicting && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED_LOSS);
             let is_done = story.members.values().all(|member| match member.requested {
                 Some(_) => member.is_of_node || member.is_held_by_finalizer(),
                 None => is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
             });
-            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING);
+            let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING_LOSS);
             story.is_reported |= is_done && lasted;
             phases::over(story, self.version, out);
         }

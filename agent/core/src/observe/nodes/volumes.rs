@@ -10,20 +10,16 @@ use super::sentence;
 use crate::ids::PodUid;
 use crate::observe::contact::Seen;
 use crate::observe::pods::Record;
-use crate::observe::replacements::READY_WITHIN;
 use crate::observe::{AttachmentFact, ClaimKey, Moment, ObserverDropReason};
 use crate::pod::PodIdentity;
 use crate::time::Boot;
+use crate::tolerances::{READY_WITHIN, VOLUME_FIRST_PAUSE, VOLUME_LONGEST_PAUSE};
 
 /// Most attachments that are known; those of a cluster with 30 volumes on each of 5 000 nodes.
 const MOST: usize = 150_000;
 
 /// Most volumes of lost nodes whose claim is known or asked for.
 const MOST_CLAIMS: usize = 10_000;
-
-/// Between two questions about one volume: longer than an answer takes, and an API server that loses a zone is spared.
-const FIRST_PAUSE: Duration = Duration::from_secs(8);
-const LONGEST_PAUSE: Duration = Duration::from_secs(512);
 
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
@@ -185,7 +181,7 @@ impl Volumes {
         let mut room = MOST_CLAIMS.saturating_sub(self.claims.len());
         volumes.retain(|volume| {
             if let Some(asked) = self.claims.get_mut(volume) {
-                asked.pause = (2 * asked.pause).min(LONGEST_PAUSE);
+                asked.pause = (2 * asked.pause).min(VOLUME_LONGEST_PAUSE);
                 asked.again = now.plus(asked.pause);
                 return true;
             }
@@ -194,8 +190,8 @@ impl Volumes {
                 room -= 1;
                 let asked = Asked {
                     claim: None,
-                    again: now.plus(FIRST_PAUSE),
-                    pause: FIRST_PAUSE,
+                    again: now.plus(VOLUME_FIRST_PAUSE),
+                    pause: VOLUME_FIRST_PAUSE,
                 };
                 self.claims.insert(volume.clone(), asked);
             }

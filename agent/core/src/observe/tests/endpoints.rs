@@ -25,6 +25,52 @@ fn ready_terminating_gone() {
     );
 }
 
+/// The controller of EndpointSlices writes all conditions at once: a slow one is seen by the pod's deletion only.
+#[test]
+fn an_endpoint_is_ready_for_as_long_as_its_pod_is_deleted_and_the_slice_is_old() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +0 pod b ReplicaSet/web node=n1 ready
+        +0 pod c ReplicaSet/web node=n2 ready
+        +1 slice web-1 web a:rs b:rs c:rs
+        +10 pod a ReplicaSet/web node=n1 ready deleting
+        +14 slice web-1 web a:st b:rs c:rs
+        +15 slice web-1 web b:rs c:rs
+        +15 gone a
+        # Removed at once, and never shown as terminating.
+        +20 pod b ReplicaSet/web node=n1 ready deleting
+        +26 slice web-1 web c:rs
+        +27 gone b
+        +30 tick
+        ",
+        expect![[r#"
+            +20.0 removal a of web [IPv4 http/TCP:8080]: +14.0 → +15.0, terminating +14.0, not ready +14.0, ready for 4.0 s after the pod's end
+            +30.0 removal b of web [IPv4 http/TCP:8080]: +26.0 → +26.0, ready for 6.0 s after the pod's end
+        "#]],
+    );
+}
+
+/// The slice of 14.0 may have been written at 10.0, before the watch was interrupted.
+#[test]
+fn a_gap_of_the_watch_makes_no_endpoint_late() {
+    check(
+        "
+        +0 pod a ReplicaSet/web node=n1 ready
+        +1 slice web-1 web a:rs
+        +10 pod a ReplicaSet/web node=n1 ready deleting
+        +10 broken endpointslices since=+9
+        +14 slice web-1 web a:st
+        +15 slice web-1 web
+        +16 gone a
+        +20 tick
+        ",
+        expect![[r#"
+            +20.0 removal a of web [IPv4 http/TCP:8080]: +14.0 (gap 5.0) → +15.0 (gap 6.0), terminating +14.0 (gap 5.0), not ready +14.0 (gap 5.0), all terminating +14.0 (gap 5.0)
+        "#]],
+    );
+}
+
 #[test]
 fn every_output_has_the_offset_of_the_apis_clock() {
     check(

@@ -110,6 +110,10 @@ fn removal(r: &EndpointRemoval) -> String {
             let _ = write!(text, ", {name} {}", moment(at));
         }
     }
+    let ready = r.ready_after_end();
+    if ready > std::time::Duration::from_secs(1) {
+        let _ = write!(text, ", ready for {:.1} s after the pod's end", ready.as_secs_f64());
+    }
     if r.publish_not_ready {
         text += ", publishNotReadyAddresses";
     }

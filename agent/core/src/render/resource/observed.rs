@@ -18,7 +18,7 @@ use crate::time::WallOffset;
 const SERVICES: usize = 8;
 /// Longest sentence and remedy of a loss, bytes as JSON.
 const TEXT: usize = 512;
-/// An endpoint that was ready for longer after the deletion request sent clients to a pod that was stopping.
+/// An endpoint that was ready for longer after its pod was seen being deleted sent clients to a pod that was stopping.
 const LATE: Duration = Duration::from_secs(1);
 
 /// What the observer saw, where it explains something: the replacement, the removal from each Service, the loss of the node.
@@ -95,8 +95,7 @@ impl Observed {
     /// None for what is not about one pod's end. `clock`: of the observer's machine.
     pub fn of(output: &Output, clock: WallOffset) -> Option<Observed> {
         let is_notable = match output {
-            // publishNotReadyAddresses wants that.
-            Output::Removal(of) => !of.publish_not_ready && of.not_ready.unwrap_or(of.end).at.since(of.begin.at) > LATE,
+            Output::Removal(of) => of.ready_after_end() > LATE,
             Output::Replacement(of) => of.ready.is_none(),
             _ => true,
         };
@@ -107,7 +106,7 @@ impl Observed {
                     begin: time(clock, removal.begin.at),
                     removed: time(clock, removal.end.at),
                     took: took(removal.end.at, removal.begin.at),
-                    ready_until: Some(time(clock, removal.not_ready.unwrap_or(removal.end).at)),
+                    ready_until: Some(time(clock, removal.ready_until().at)),
                 };
                 let endpoints = vec![endpoint];
                 (

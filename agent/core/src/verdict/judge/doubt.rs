@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Case, Finding, Missing, kernel, kubernetes};
 use crate::event::Kind;
-use crate::ledger::{self, Hole, MainUnsure, not_kept};
+use crate::ledger::{self, Hole, not_kept};
 use crate::termination::Role;
 use crate::verdict::Exit;
 
@@ -104,7 +104,7 @@ fn gap_may_hide_stop(case: &Case<'_>) -> bool {
 /// proven by a handler that did not run: a signal that was handled leaves no trace.
 pub(in crate::verdict) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
     case.missing
-        .late_start
+        .late_start()
         .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
 }
 
@@ -134,11 +134,12 @@ pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
 
 fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
-    match &holes.main_unsure {
-        Some(MainUnsure::Inactive(kind)) => return Some(Missing::Inactive(vec![*kind])),
-        Some(MainUnsure::Lost(lost)) => return Some(Missing::records(lost)),
-        Some(MainUnsure::MayBeCommand) => return Some(Missing::Main),
-        None => {}
+    if !holes.main_unsure.is_empty() {
+        let began_in = |gap: &Hole| gap.why == ledger::Origin::Gap && case.main().is_some_and(|main| gap.from <= main.start);
+        return Some(match holes.main_unsure.iter().any(began_in) {
+            true => Missing::Main,
+            false => Missing::records(&holes.main_unsure),
+        });
     }
     if rests_on_first_stop(finding.exit)
         && let Some(hidden) = &holes.earlier_stop
@@ -153,7 +154,7 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     }
     // With the code of a stop signal, an earlier signal of any party is likely, and the API shows only what Kubernetes asked for.
     let is_signal_code = finding.exit == Exit::NonzeroExit && rests.contains(&Ask::NoStop);
-    if is_signal_code && case.missing.late_start.is_some() {
+    if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
     }
     let inactive = holes
@@ -170,8 +171,9 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if !lost.is_empty() {
         return Some(Missing::records(&lost));
     }
-    if rests.contains(&Ask::NoStop) && !holes.stops.is_empty() {
-        return Some(Missing::not_kept(&holes.stops).unwrap_or(Missing::StopLost));
+    let lost = holes.lost_stops();
+    if rests.contains(&Ask::NoStop) && !lost.is_empty() {
+        return Some(Missing::not_kept(&lost).unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
@@ -194,16 +196,21 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
-        Missing::not_kept(holes).unwrap_or_else(|| {
-            let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
-            Missing::Lost(kinds.into_iter().collect())
-        })
+        let are = |why: ledger::Origin| holes.iter().all(|hole| hole.why == why);
+        let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
+        let kinds = kinds.into_iter().collect();
+        match () {
+            () if are(ledger::Origin::Gap) => Missing::Gap,
+            () if are(ledger::Origin::Dropped) => Missing::OverCap,
+            () if are(ledger::Origin::Inactive) => Missing::Inactive(kinds),
+            () => Missing::not_kept(holes).unwrap_or(Missing::Lost(kinds)),
+        }
     }
 
     /// Of records of which the kernel lost none.
     fn not_kept(holes: &[Hole]) -> Option<Missing> {
         Some(match not_kept(holes)? {
-            ledger::Why::NotRecorded => Missing::NotRecorded,
+            ledger::Origin::NotRecorded => Missing::NotRecorded,
             _ => Missing::Damaged,
         })
     }

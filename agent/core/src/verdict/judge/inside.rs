@@ -26,25 +26,10 @@ pub(super) enum Answer {
     Read,
 }
 
-struct Receipt {
-    result: SignalResult,
-    disposition: Disposition,
-    state: TargetState,
-    handler_entered: Option<Boot>,
-    raised_again: Option<RaisedAgain>,
-    still_pending: Option<bool>,
-}
-
 impl Answer {
     pub fn of_main(case: &Case<'_>, stop: &Stop) -> Answer {
-        let answer = Answer::of(&Receipt {
-            result: stop.result,
-            disposition: stop.disposition,
-            state: stop.state,
-            handler_entered: stop.handler_entered,
-            raised_again: stop.raised_again,
-            still_pending: stop.still_pending,
-        });
+        let got = (stop.result, stop.disposition, stop.state);
+        let answer = Answer::of(got, stop.handler_entered, stop.raised_again, stop.still_pending);
         // Whoever sends the signal on has read it; the one that still waits is a later one.
         let by_main = |forward: &Forward| case.main().is_some_and(|main| main.tgid == forward.sender.tgid);
         match answer {
@@ -56,31 +41,29 @@ impl Answer {
     }
 
     fn of_forward(forward: &Forward) -> Answer {
-        Answer::of(&Receipt {
-            result: forward.result,
-            disposition: forward.disposition,
-            state: forward.state,
-            handler_entered: forward.handler_entered,
-            raised_again: forward.raised_again,
-            still_pending: forward.still_pending,
-        })
+        let got = (forward.result, forward.disposition, forward.state);
+        Answer::of(got, forward.handler_entered, forward.raised_again, forward.still_pending)
     }
 
-    fn of(receipt: &Receipt) -> Answer {
-        let state = receipt.state;
+    fn of(
+        (result, disposition, state): (SignalResult, Disposition, TargetState),
+        entered: Option<Boot>,
+        raised_again: Option<RaisedAgain>,
+        still_pending: Option<bool>,
+    ) -> Answer {
         let unread = || match state {
             state if state.frozen => Blocked::Frozen,
             state if state.stopped => Blocked::Stopped,
             state if state.traced => Blocked::Traced,
             state if state.blocked => Blocked::Masked,
-            _ if receipt.disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
+            _ if disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
             _ => Blocked::NothingEntered,
         };
-        let needs_no_handler = state.blocked || state.sigwait || receipt.disposition == Disposition::Handler;
-        if receipt.result == SignalResult::Ignored {
+        let needs_no_handler = state.blocked || state.sigwait || disposition == Disposition::Handler;
+        if result == SignalResult::Ignored {
             return Answer::Discarded;
         }
-        match (receipt.handler_entered, receipt.raised_again, receipt.still_pending) {
+        match (entered, raised_again, still_pending) {
             (Some(_), Some(raised), _) if raised.discarded => Answer::RaisedInVain,
             (Some(_), ..) => Answer::Handled,
             // A debugger takes the signal out of the queue and keeps it.
@@ -155,18 +138,20 @@ fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
 }
 
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
-pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
+pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let exit = match worst(&case.inside) {
+        _ if found.exit != Exit::Clean => return None,
         None if let Some((process, signal)) = case.inside.ended_unseen => {
-            return unknown(case, Missing::EndBelow(process.comm, signal));
+            return Some(unknown(case, Missing::EndBelow(process.comm, signal)));
         }
-        None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return found,
-        None => return unknown(case, Missing::Sockets),
+        None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return None,
+        None => return Some(unknown(case, Missing::Sockets)),
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
+        Some(killed) if killed.kill.signal != Signal::KILL => Exit::DefaultAction,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
         // What a stop from inside was followed by is not recorded.
         Some(killed) if case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) => {
-            return unknown(case, Missing::EndBelow(killed.process.comm, Signal::KILL));
+            return Some(unknown(case, Missing::EndBelow(killed.process.comm, Signal::KILL)));
         }
         Some(_) => Exit::ForceKilled,
     };
@@ -180,7 +165,7 @@ pub(super) fn unless_killed(case: &Case<'_>, found: Finding) -> Finding {
     } else {
         INSIDE
     };
-    finding(exit, cause, Why::Below(Box::new(found.why)), rests)
+    Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
 }
 
 /// Of the programs that were killed.

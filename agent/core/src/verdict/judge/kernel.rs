@@ -1,247 +1,265 @@
-//! The kernel's evidence decides how the process terminated. No other source changes this.
+//! Rules of a main process that exited, or that another signal than SIGKILL ended. The kernel's evidence decides how the process terminated:
+//! no other source changes this.
 
 use super::doubt::*;
-use super::inside::{self, Answer, inside, is_reflex, reflex};
+use super::inside::{self, is_reflex, reflex};
+use super::killed::is_oom_daemon;
 use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been_stopped_before};
-use crate::attribute::{Attribution, Subject};
+use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Actor, Kill, Open, Role, Stop};
+use crate::termination::{Open, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
 
-pub(super) fn find(case: &Case<'_>) -> Finding {
-    if let Some(finding) = oom_killed(case) {
-        return finding;
+pub(super) type Found = Option<Finding>;
+
+/// systemd's stop signal ended a unit's first process, and another process may be the program.
+pub(super) fn program_unsure(case: &Case<'_>, _: &Finding) -> Found {
+    (case.exit.is_some() && case.inside.program_unsure).then(|| unknown(case, Missing::Program))
+}
+
+fn status(case: &Case<'_>) -> Option<ExitStatus> {
+    case.exit.map(|exit| exit.status)
+}
+
+pub(super) fn was_killed(case: &Case<'_>) -> bool {
+    matches!(
+        status(case),
+        Some(ExitStatus::Signaled {
+            signal: Signal::KILL,
+            ..
+        })
+    )
+}
+
+/// The signal that ended the main process, if it was another one.
+fn ended_by(case: &Case<'_>) -> Option<Signal> {
+    match status(case)? {
+        ExitStatus::Signaled { signal, .. } => Some(signal).filter(|signal| *signal != Signal::KILL),
+        ExitStatus::Exited(_) => None,
     }
-    let Some(exit) = case.exit else {
-        return unknown(case, Missing::NoExit(case.open));
+}
+
+fn code(case: &Case<'_>) -> Option<u8> {
+    match status(case)? {
+        ExitStatus::Exited(code) => Some(code),
+        ExitStatus::Signaled { .. } => None,
+    }
+}
+
+/// The stop signal, if the same one ended the main process.
+fn fatal_stop<'a>(case: &Case<'a>) -> Option<&'a Stop> {
+    let signal = ended_by(case)?;
+    case.stop().filter(|stop| stop.signal == signal)
+}
+
+pub(super) fn raised_again(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = fatal_stop(case)?;
+    is_reflex(case, stop.handler_entered, stop.raised_again)
+        .then(|| reflex(case, Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain))
+}
+
+/// A wrapper raises the signal again, too, once its child has ended by it.
+pub(super) fn raised_after_child(case: &Case<'_>, _: &Finding) -> Found {
+    fatal_stop(case)?.handler_entered?;
+    inside::raised_after_child(case, cause(case, Cause::Unknown))
+}
+
+pub(super) fn reraised(case: &Case<'_>, _: &Finding) -> Found {
+    fatal_stop(case)?.handler_entered?;
+    Some(finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN))
+}
+
+/// The stop signal was fatal, unless the process later raised the same signal itself.
+pub(super) fn default_action(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = fatal_stop(case).filter(|_| !case.fatal().is_some_and(is_by_itself))?;
+    let is_unit = matches!(case.subject, Subject::Unit { .. });
+    let rests = match (stop.disposition == Disposition::Default, is_unit) {
+        (true, true) => NO_SIGNAL_TO_ANY,
+        (true, false) => NO_SIGNAL,
+        (false, true) => NO_SIGNAL_NOR_HANDLER_OF_ANY,
+        (false, false) => NO_SIGNAL_NOR_HANDLER,
     };
-    if case.inside.program_unsure {
-        return unknown(case, Missing::Program);
-    }
-    match exit.status {
-        ExitStatus::Signaled {
-            signal: Signal::KILL, ..
-        } => killed(case),
-        ExitStatus::Signaled { signal, .. } => signaled(case, signal),
-        ExitStatus::Exited(0) => exited_with_0(case),
-        ExitStatus::Exited(code) => exited_with(case, exit.at, code),
-    }
+    Some(finding(
+        Exit::DefaultAction,
+        cause(case, Cause::Unknown),
+        Why::DefaultAction,
+        rests,
+    ))
 }
 
-/// The victim is the main process, and no other sender's SIGKILL came first (an exiting process can be marked, too).
-fn oom_killed(case: &Case<'_>) -> Option<Finding> {
-    let victim = case.oom().iter().find(|oom| oom.is_main())?;
-    let by_kill = case.exit.is_none_or(|exit| {
-        matches!(
-            exit.status,
-            ExitStatus::Signaled {
-                signal: Signal::KILL,
-                ..
-            }
-        )
-    });
-    let killed_before = case
-        .kill()
-        .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
-    // The kernel's own SIGKILL took effect, so no other came first.
-    let by_kernel = case.kill().is_some_and(|kill| kill.sender.role == Role::Kernel);
-    let rests = if by_kernel { PROVEN } else { NO_SIGNAL };
-    (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, rests))
+fn is_by_itself(fatal: &Fatal) -> bool {
+    matches!(fatal.sender.role, Role::Itself) || fatal.is_fault()
 }
 
-/// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
-/// container can move into it. None has another reason to send a signal.
-const OOM_DAEMONS: [&str; 5] = [
-    "systemd-oomd.service",
-    "earlyoom.service",
-    "nohang.service",
-    "nohang-desktop.service",
-    "bustd.service",
-];
-
-fn is_oom_daemon(sender: &Actor) -> bool {
-    let unit = match &sender.place {
-        Attribution::Subject(Subject::Unit { name }, _) => name,
-        _ => return false,
-    };
-    sender.role == Role::Other && OOM_DAEMONS.iter().any(|daemon| **daemon == **unit)
-}
-
-fn killed(case: &Case<'_>) -> Finding {
-    let Some(kill) = case.kill() else {
-        return unknown(case, Missing::SenderNotSeen(Signal::KILL));
-    };
-    match kill.sender.role {
-        // Also after a stop signal of its own: earlyoom begins with SIGTERM.
-        Role::Other if is_oom_daemon(&kill.sender) => finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, NO_SIGNAL),
-        Role::Runtime => match case.stop().filter(|stop| stop.sender.role == Role::Runtime) {
-            Some(stop) => killed_after(case, stop),
-            None => {
-                let cause = kubernetes::stopped(case);
-                finding(Exit::ForceKilled, cause, Why::Forced, NO_SIGNAL_NOR_STOP)
-            }
-        },
-        Role::Other | Role::Inside => match case.stop().filter(|stop| is_manual_stop(case, stop, kill)) {
-            Some(stop) => killed_after(case, stop),
-            None => {
-                // It may be a manual stop whose signal a gap has hidden. What was long before the observation is not of it.
-                let rests = match case.stop().is_none() && may_stop(case, kill) && !case.gaps.late_start {
-                    true => NO_SIGNAL_NOR_STOP,
-                    false => NO_SIGNAL,
-                };
-                finding(Exit::KilledByOther, cause(case, Cause::External), Why::KilledByOther, rests)
-            }
-        },
-        Role::Itself => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Itself), PROVEN),
-        Role::Kernel => kernel_killed(case, kill),
-        Role::Unknown => unknown(case, Missing::SenderNotSeen(Signal::KILL)),
-    }
-}
-
-/// A runtime without a daemon (podman) stops a container from any shell: the same party on the host sent the stop signal, and
-/// later the SIGKILL.
-fn is_manual_stop(case: &Case<'_>, stop: &Stop, kill: &Kill) -> bool {
-    let (stopper, killer) = (&stop.sender, &kill.sender);
-    let same = stopper.tgid == killer.tgid || stopper.parent == killer.parent && stopper.parent.0 > 1;
-    is_of_host(stopper) && may_stop(case, kill) && same
-}
-
-fn may_stop(case: &Case<'_>, kill: &Kill) -> bool {
-    matches!(case.subject, Subject::Container { .. }) && is_of_host(&kill.sender)
-}
-
-fn is_of_host(sender: &Actor) -> bool {
-    sender.role == Role::Other && !matches!(sender.place, Attribution::Subject(Subject::Container { .. }, _))
-}
-
-/// The runtime sent the stop signal, waited, and sent SIGKILL.
-fn killed_after(case: &Case<'_>, stop: &Stop) -> Finding {
-    let cause = cause(case, kubernetes::stopped(case));
-    let answer = Answer::of_main(case, stop);
-    // Of a main process that read the signal, another process may have held up the exit.
-    match answer {
-        Answer::Discarded => finding(Exit::IgnoredStopSignal, cause, Why::Ignored, PROVEN),
-        Answer::RaisedInVain => reflex(case, Exit::IgnoredStopSignal, cause, Why::RaisedInVain),
-        // Unless it sent the signal on, unseen.
-        Answer::Unread(how) => inside(Exit::BlockedStopSignal, cause, Why::Blocked(how)),
-        Answer::Handled | Answer::Read => {
-            let held = inside::killed_after(case, cause);
-            held.unwrap_or_else(|| inside(Exit::KilledAfterGrace, cause, Why::AfterGrace))
-        }
-    }
-}
-
-/// OOM, the end of a pid namespace and a resource limit share `si_code`: `mark_victim` and the current process separate them.
-fn kernel_killed(case: &Case<'_>, kill: &Kill) -> Finding {
-    let is_main = case.main().is_some_and(|main| main.tgid == kill.sender.tgid);
-    if is_main {
-        return finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), NO_OOM);
-    }
-    if case.fatal().is_some_and(|fatal| fatal.namespace_ended) {
-        // The init may have been the main process, and have ended by its stop.
-        let cause = cause(case, Cause::External);
-        return finding(Exit::KilledByOther, cause, Why::NamespaceEnded, NO_OOM_NOR_STOP);
-    }
-    unknown(case, Missing::KernelKill)
-}
-
-fn signaled(case: &Case<'_>, signal: Signal) -> Finding {
-    let by_itself = |fatal: &&Fatal| matches!(fatal.sender.role, Role::Itself) || fatal.is_fault();
+pub(super) fn crashed(case: &Case<'_>, _: &Finding) -> Found {
+    let signal = ended_by(case)?;
+    let is_own = signal.is_fault() || signal.is_self_inflicted();
     // A handler that raises the stop signal again handled the stop.
-    let may_be_raised_again = case
-        .stop()
-        .is_some_and(|stop| stop.signal == signal && stop.disposition == Disposition::Handler);
-    if let Some(stop) = case.stop().filter(|stop| stop.signal == signal) {
-        if is_reflex(case, stop.handler_entered, stop.raised_again) {
-            return reflex(case, Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain);
-        }
-        if stop.handler_entered.is_some() {
-            // A wrapper raises the signal again, too, once its child has ended by it.
-            if let Some(finding) = inside::raised_after_child(case, cause(case, Cause::Unknown)) {
-                return finding;
-            }
-            return finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN);
-        }
-        // The stop signal was fatal, unless the process later raised the same signal itself.
-        if case.fatal().filter(by_itself).is_none() {
-            let is_unit = matches!(case.subject, Subject::Unit { .. });
-            let rests = match (stop.disposition == Disposition::Default, is_unit) {
-                (true, true) => NO_SIGNAL_TO_ANY,
-                (true, false) => NO_SIGNAL,
-                (false, true) => NO_SIGNAL_NOR_HANDLER_OF_ANY,
-                (false, false) => NO_SIGNAL_NOR_HANDLER,
-            };
-            return finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::DefaultAction, rests);
-        }
-    }
-    match case.fatal() {
-        Some(fatal) if by_itself(&fatal) => {
+    let may_be_raised_again = fatal_stop(case).is_some_and(|stop| stop.disposition == Disposition::Handler);
+    let (crash, rests) = match case.fatal() {
+        Some(fatal) if is_by_itself(fatal) => {
             let rests = match () {
                 () if may_be_raised_again => NO_HANDLER,
-                () if signal.is_fault() || signal.is_self_inflicted() => PROVEN,
+                () if is_own => PROVEN,
                 // It may be the stop signal again, raised at the end of its handler, and the stop signal may be the one that was lost.
                 () if case.stop().is_none() => NO_SIGNAL_NOR_STOP,
                 () => NO_SIGNAL,
             };
-            let why = Why::Crashed(how_crashed(signal));
-            finding(Exit::Crashed, cause(case, Cause::Crash), why, rests)
+            (how_crashed(signal), rests)
         }
-        Some(fatal) => match fatal.sender.role {
-            Role::Kernel => finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(Crash::Limit), PROVEN),
-            Role::Runtime => finding(
-                Exit::DefaultAction,
-                cause(case, Cause::Stopped),
-                Why::DefaultAction,
-                NO_SIGNAL_NOR_HANDLER,
-            ),
-            Role::Unknown => unknown(case, Missing::SenderNotSeen(signal)),
-            Role::Itself | Role::Inside | Role::Other => finding(
-                Exit::KilledByOther,
-                cause(case, Cause::External),
-                Why::KilledByOther,
-                NO_SIGNAL,
-            ),
-        },
-        None if signal.is_timer() => unknown(case, Missing::Timer(signal)),
+        Some(fatal) if fatal.sender.role == Role::Kernel => (Crash::Limit, PROVEN),
         // Only a fault or a limit of the process raises these, unless the sender's record was lost.
-        None if signal.is_fault() || signal.is_self_inflicted() => {
-            let why = Why::Crashed(how_crashed(signal));
-            finding(Exit::Crashed, cause(case, Cause::Crash), why, NO_SIGNAL_NOR_STOP)
-        }
-        None => unknown(case, Missing::SenderNotSeen(signal)),
+        None if is_own && !signal.is_timer() => (how_crashed(signal), NO_SIGNAL_NOR_STOP),
+        _ => return None,
+    };
+    Some(finding(Exit::Crashed, cause(case, Cause::Crash), Why::Crashed(crash), rests))
+}
+
+pub(super) fn signalled_by_runtime(case: &Case<'_>, _: &Finding) -> Found {
+    let is_runtimes = ended_by(case).and(case.fatal())?.sender.role == Role::Runtime;
+    is_runtimes.then(|| {
+        finding(
+            Exit::DefaultAction,
+            cause(case, Cause::Stopped),
+            Why::DefaultAction,
+            NO_SIGNAL_NOR_HANDLER,
+        )
+    })
+}
+
+pub(super) fn signalled_by_other(case: &Case<'_>, _: &Finding) -> Found {
+    let is_others = matches!(ended_by(case).and(case.fatal())?.sender.role, Role::Inside | Role::Other);
+    is_others.then(|| {
+        finding(
+            Exit::KilledByOther,
+            cause(case, Cause::External),
+            Why::KilledByOther,
+            NO_SIGNAL,
+        )
+    })
+}
+
+pub(super) fn signalled(case: &Case<'_>, _: &Finding) -> Found {
+    let signal = ended_by(case)?;
+    let is_timer = case.fatal().is_none() && signal.is_timer();
+    let missing = if is_timer {
+        Missing::Timer(signal)
+    } else {
+        Missing::SenderNotSeen(signal)
+    };
+    Some(unknown(case, missing))
+}
+
+/// Of an exit with an error: the child's end is the reason.
+pub(super) fn failed_by_oom(case: &Case<'_>, _: &Finding) -> Found {
+    code(case).filter(|code| *code != 0)?;
+    oom_child(case)
+}
+
+pub(super) fn ended_inside(case: &Case<'_>, _: &Finding) -> Found {
+    let otherwise = if code(case)? == 0 { Cause::Completed } else { Cause::Crash };
+    inside::exited(case, cause(case, otherwise))
+}
+
+/// Of a stop that a process of the subject's own sent, what it led to inside is not recorded.
+pub(super) fn child_failed(case: &Case<'_>, _: &Finding) -> Found {
+    let is_good = code(case)? == 0 && !case.inside.observed;
+    (case.stop().is_none() || is_good).then(|| failed_below(case))?
+}
+
+/// A stop that was not seen may have ended otherwise below it, or in its preStop hook.
+pub(super) fn completed(case: &Case<'_>, _: &Finding) -> Found {
+    let is_by_itself = code(case)? == 0 && case.stop().is_none();
+    is_by_itself.then(|| finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED))
+}
+
+/// It may have sent the signal on, unseen.
+pub(super) fn stopped(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = case.stop().filter(|_| code(case) == Some(0))?;
+    let why = match stop.result {
+        SignalResult::Ignored => Why::StoppedAfterDiscard,
+        _ => Why::Stopped,
+    };
+    let rests = if case.inside.forwards.is_empty() {
+        CLEAN
+    } else {
+        CLEAN_INSIDE
+    };
+    Some(finding(Exit::Clean, cause(case, Cause::Completed), why, rests))
+}
+
+/// 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may be in doubt, also
+/// if the OOM killer may have killed a child unseen.
+pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
+    let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
+    let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
+    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
+    // Kubernetes did not ask before: whether another party did, the API does not show.
+    let otherwise = match case.missing.late_start().is_some() || may_be_oom {
+        true => Cause::Unknown,
+        false => Cause::Crash,
+    };
+    // A child's fault may be the reason.
+    let by_fault = signal_of(code).is_some_and(Signal::is_fault);
+    let rests = match (by_fault, may_be_signal_code(code)) {
+        (true, true) => COMPLETED,
+        (true, false) => CLEAN,
+        (false, true) => NO_SIGNAL_NOR_OOM_NOR_STOP,
+        (false, false) => NO_SIGNAL_NOR_OOM,
+    };
+    Some(finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, rests))
+}
+
+/// Of PID 1, which has no default action: a language runtime exits by itself after its second signal.
+pub(super) fn failed_after_discard(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = code(case).and(case.stop())?;
+    let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
+    (is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again))
+        .then(|| reflex(case, Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain))
+}
+
+/// 128 + the number of the stop signal.
+fn is_code_of(code: u8, stop: &Stop) -> bool {
+    u32::from(code) == 128 + u32::from(stop.signal.number())
+}
+
+pub(super) fn raised_then_failed(case: &Case<'_>, _: &Finding) -> Found {
+    let (code, stop) = code(case).zip(case.stop())?;
+    (!is_code_of(code, stop) && inside::raised_then_failed(case, stop, case.exit?.at))
+        .then(|| clean(case, Why::RaisedThenFailed))
+}
+
+/// A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
+fn reads(stop: &Stop) -> bool {
+    (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored
+}
+
+/// Another process may have had the worse end, also one to which the main process sent the signal on, unseen.
+pub(super) fn failed_after_stop(case: &Case<'_>, _: &Finding) -> Found {
+    let (code, stop) = code(case).zip(case.stop())?;
+    (!is_code_of(code, stop) || stop.handler_entered.is_none() && !reads(stop))
+        .then(|| finding(Exit::NonzeroExit, cause(case, Cause::Crash), Why::Nonzero, CLEAN_INSIDE))
+}
+
+/// The code of a stop signal: it may be an init that has the code from a child, which the default action terminated.
+pub(super) fn code_from_inside(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = code(case).and(case.stop()).filter(|_| !case.inside.observed)?;
+    match stop.handler_entered {
+        None => Some(unknown(case, Missing::Inside)),
+        Some(_) => failed_below(case),
     }
 }
 
-fn exited_with_0(case: &Case<'_>) -> Finding {
-    if let Some(finding) = inside::exited(case, cause(case, Cause::Completed)) {
-        return finding;
-    }
-    match case.stop() {
-        None if let Some(finding) = failed_below(case) => finding,
-        // A stop that was not seen may have ended otherwise below it, or in its preStop hook.
-        None => finding(Exit::Clean, cause(case, Cause::Completed), Why::Completed, COMPLETED),
-        Some(_) if let Some(finding) = unseen_below(case) => finding,
-        // It may have sent the signal on, unseen.
-        Some(stop) => {
-            let why = match stop.result {
-                SignalResult::Ignored => Why::StoppedAfterDiscard,
-                _ => Why::Stopped,
-            };
-            let rests = if case.inside.forwards.is_empty() {
-                CLEAN
-            } else {
-                CLEAN_INSIDE
-            };
-            finding(Exit::Clean, cause(case, Cause::Completed), why, rests)
-        }
-    }
+pub(super) fn stopped_with_code(case: &Case<'_>, _: &Finding) -> Found {
+    let stop = code(case).and(case.stop())?;
+    Some(clean(case, Why::StoppedWithSignalCode(stop.signal)))
 }
 
 /// A program with clients ended by a signal, and the main process exited with 0 all the same. One that was killed has its sender:
-/// [`unless_worse_below`].
+/// [`inside::killed_below`].
 fn failed_below(case: &Case<'_>) -> Option<Finding> {
     let child = case.failed_child?;
     let ExitStatus::Signaled { signal, .. } = child.exit.status else {
@@ -274,70 +292,8 @@ fn oom_child(case: &Case<'_>) -> Option<Finding> {
     Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, rests))
 }
 
-/// What is clean, if nothing below the main process was worse.
-pub(super) fn unless_worse_below(case: &Case<'_>, found: Finding) -> Finding {
-    match found.exit {
-        Exit::Clean => oom_child(case).unwrap_or_else(|| inside::unless_killed(case, found)),
-        _ => found,
-    }
-}
-
-fn exited_with(case: &Case<'_>, at: Boot, code: u8) -> Finding {
-    if let Some(finding) = oom_child(case) {
-        return finding;
-    }
-    let Some(stop) = case.stop() else {
-        if let Some(finding) = failed_below(case) {
-            return finding;
-        }
-        // 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may
-        // be in doubt, also if the OOM killer may have killed a child unseen.
-        let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-        let may_be_oom = case.missing.late_start.is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
-        // Kubernetes did not ask before: whether another party did, the API does not show.
-        let otherwise = match case.missing.late_start.is_some() || may_be_oom {
-            true => Cause::Unknown,
-            false => Cause::Crash,
-        };
-        // A child's fault may be the reason.
-        let by_fault = signal_of(code).is_some_and(Signal::is_fault);
-        let rests = match (by_fault, may_be_signal_code(code)) {
-            (true, true) => COMPLETED,
-            (true, false) => CLEAN,
-            (false, true) => NO_SIGNAL_NOR_OOM_NOR_STOP,
-            (false, false) => NO_SIGNAL_NOR_OOM,
-        };
-        return finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, rests);
-    };
-    let cause = cause(case, Cause::Crash);
-    if let Some(finding) = inside::exited(case, cause) {
-        return finding;
-    }
-    let is_signal_code = u32::from(code) == 128 + u32::from(stop.signal.number());
-    // PID 1 has no default action: a language runtime exits by itself after its second signal.
-    let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
-    if is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again) {
-        return reflex(case, Exit::DefaultAction, cause, Why::RaisedAgain);
-    }
-    if !is_signal_code && inside::raised_then_failed(case, stop, at) {
-        return clean(case, Why::RaisedThenFailed);
-    }
-    // A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
-    let reads = (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored;
-    if !is_signal_code || stop.handler_entered.is_none() && !reads {
-        // Another process may have had the worse end, also one to which the main process sent the signal on, unseen.
-        return finding(Exit::NonzeroExit, cause, Why::Nonzero, CLEAN_INSIDE);
-    }
-    // It may be an init that has the code from a child, which the default action terminated.
-    if stop.handler_entered.is_none() && !case.inside.observed {
-        return unknown(case, Missing::Inside);
-    }
-    unseen_below(case).unwrap_or_else(|| clean(case, Why::StoppedWithSignalCode(stop.signal)))
-}
-
-/// As [`failed_below`], where a process of the subject's own had sent the stop signal.
-fn unseen_below(case: &Case<'_>) -> Option<Finding> {
-    (!case.inside.observed).then(|| failed_below(case)).flatten()
+pub(super) fn oom_child_of_clean(case: &Case<'_>, found: &Finding) -> Found {
+    (found.exit == Exit::Clean).then(|| oom_child(case))?
 }
 
 fn clean(case: &Case<'_>, why: Why) -> Finding {
@@ -373,11 +329,11 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, rests: &'static [Ask])
 
 /// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
 /// before any other: if its record may be missing, only Kubernetes knows the cause.
-fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
+pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
     let may_miss = case.missing.over_cap
         || case.missing.may_lack(Kind::SignalGenerate)
-        || !case.missing.stops.is_empty()
+        || !case.missing.lost_stops().is_empty()
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {

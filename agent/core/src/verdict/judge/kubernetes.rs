@@ -5,16 +5,18 @@
 
 use std::time::Duration;
 
-use super::doubt::{CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
-use super::kernel::{finding, unknown, unless_worse_below};
-use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, traffic};
-use crate::event::ExitStatus;
+use super::doubt::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
+use super::kernel::{finding, unknown};
+use super::shutdown::by_systemd_shutdown;
+use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, rules, traffic};
+use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
-use crate::kubernetes::PodContext;
+use crate::kubernetes::{PodContext, Request, Unshown};
+use crate::ledger::{self, Hole};
 use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
+use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, SLOW_KILL, STUCK_AFTER};
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
@@ -23,6 +25,7 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
         None if case.shutdown.is_some() => Cause::NodeShutdown,
         None => Cause::Stopped,
+        Some(context) if may_be_evicted(case, context) => Cause::Unknown,
         Some(PodContext {
             stop_reason: Some(stop_reason),
             ..
@@ -32,15 +35,37 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
     }
 }
 
+/// In a shutdown that only its announcement shows, the SIGKILL came before a known grace period had ended, and the API may not have shown why.
+fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
+    let announced = case.shutdown.as_ref().zip(context.stop_reason.as_ref());
+    let is_announced = announced.is_some_and(|(shutdown, reason)| reason.evidence == shutdown.evidence);
+    let kill = case.kill().filter(|kill| case.stop().is_some() && !by_systemd_shutdown(kill));
+    is_announced && context.may_miss(Unshown::Request) && kill.is_some() && !is_explained(case, context)
+}
+
 /// Why Kubernetes stopped the container, if the request was not after `at`.
 pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
     let context = case.kubernetes?;
-    let before = context.request.as_ref().is_none_or(|request| request.earliest <= at);
-    context
-        .stop_reason
-        .as_ref()
-        .filter(|_| before)
-        .map(|stop_reason| stop_reason.cause)
+    let request = context.request.as_ref();
+    let before = request.is_none_or(|request| request.earliest <= at);
+    let reason = context.stop_reason.as_ref().filter(|_| before)?;
+    Some(match request.is_some_and(|request| may_be_before(case, request)) {
+        true => Cause::Unknown,
+        false => reason.cause,
+    })
+}
+
+/// The container may have been stopped before the request: nobody observed whether it was.
+fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
+    // One that was stopped in a gap ran on for its grace period at most.
+    let longest = case.kubernetes.and_then(|context| Some(context.grace? + SLOW_KILL));
+    let lasts = |to: Boot| longest.is_none_or(|longest| to.plus(longest) > request.earliest);
+    let is_unseen = |hole: &Hole| {
+        let is_gap = hole.why == ledger::Origin::Gap;
+        is_gap && hole.from < request.earliest && hole.to.is_none_or(lasts)
+    };
+    let missing = &case.missing;
+    case.stop().is_none() && (missing.inactive.contains(&Kind::SignalGenerate) || missing.stops.iter().any(is_unseen))
 }
 
 /// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
@@ -61,58 +86,50 @@ pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
     }
 }
 
-pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
-    let Some(context) = case.kubernetes else { return found };
-    if never_started(context, &found) {
-        return finding(
-            Exit::RuntimeFailed,
-            cause_before(case, case.end).unwrap_or(Cause::Unknown),
-            Why::NeverStarted,
-            PROVEN,
-        );
-    }
-    match &found.why {
-        Why::Nonzero | Why::DefaultAction | Why::RaisedAgain | Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _)
-            if is_expected(case, context) =>
-        {
-            let cause = match found.cause {
-                Cause::Crash => Cause::Completed,
-                cause => cause,
-            };
-            unless_worse_below(case, finding(Exit::Clean, cause, Why::Expected, CLEAN_INSIDE))
-        }
-        // The manifest has foreseen the code: what it asks for follows.
-        Why::Nonzero if case.stop().is_none() && context.is_listed => {
-            let cause = match found.cause {
-                Cause::Crash => Cause::Completed,
-                cause => cause,
-            };
-            let listed = Finding {
-                exit: Exit::Clean,
-                cause,
-                why: Why::Listed,
-                rests: COMPLETED,
-            };
-            unless_worse_below(case, listed)
-        }
-        Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap)) if is_stuck(case, context) => {
-            finding(Exit::Stuck, found.cause, Why::Stuck, NO_EXIT)
-        }
-        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) if case.kill().is_some() => {
-            killed_while_stopping(case, context, found)
-        }
-        // Runtimes send a container a stop signal before SIGKILL, a sandbox only SIGKILL.
-        Why::Forced if context.container.is_none() => unknown(case, Missing::Name),
-        _ if found.exit == Exit::Clean && context.may_miss_hook => unknown(case, Missing::Name),
-        _ if found.exit == Exit::Clean => clean_except_hook(case, found),
-        _ => found,
-    }
+/// The runtime knows whether the program was started; an OOM kill of the runtime's own init is the better reason.
+pub(super) fn never_started(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let is_reported = case.kubernetes?.reported.as_ref()?.never_started();
+    let cause = cause_before(case, case.end).unwrap_or(Cause::Unknown);
+    (is_reported && !matches!(found.exit, Exit::OomKilled | Exit::OomChild))
+        .then(|| finding(Exit::RuntimeFailed, cause, Why::NeverStarted, PROVEN))
 }
 
-/// The runtime knows whether the program was started; an OOM kill of the runtime's own init is the better reason.
-fn never_started(context: &PodContext, found: &Finding) -> bool {
-    let reported = context.reported.as_ref().is_some_and(|reported| reported.never_started());
-    reported && !matches!(found.exit, Exit::OomKilled | Exit::OomChild)
+pub(super) fn expected(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let is_code = matches!(
+        found.why,
+        Why::Nonzero | Why::DefaultAction | Why::RaisedAgain | Why::Inside(InnerEnd::DefaultAction | InnerEnd::Nonzero, _)
+    );
+    (is_code && is_expected(case, case.kubernetes?)).then(|| foreseen(case, found, Why::Expected, CLEAN_INSIDE))
+}
+
+/// The manifest has foreseen the code: what it asks for follows.
+pub(super) fn listed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let is_listed = found.why == Why::Nonzero && case.stop().is_none() && case.kubernetes?.is_listed;
+    is_listed.then(|| foreseen(case, found, Why::Listed, COMPLETED))
+}
+
+fn foreseen(case: &Case<'_>, found: &Finding, why: Why, rests: &'static [Ask]) -> Finding {
+    let cause = match found.cause {
+        Cause::Crash => Cause::Completed,
+        cause => cause,
+    };
+    rules::unless_worse_below(case, finding(Exit::Clean, cause, why, rests))
+}
+
+pub(super) fn stuck(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let runs_on = matches!(
+        found.why,
+        Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap))
+    );
+    (runs_on && is_stuck(case, case.kubernetes?)).then(|| finding(Exit::Stuck, found.cause, Why::Stuck, NO_EXIT))
+}
+
+/// Runtimes send a container a stop signal before SIGKILL, a sandbox only SIGKILL.
+pub(super) fn unnamed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let context = case.kubernetes?;
+    let may_be_sandbox = found.why == Why::Forced && context.container.is_none();
+    let may_have_hook = found.exit == Exit::Clean && context.may_miss(Unshown::Hook);
+    (may_be_sandbox || may_have_hook).then(|| unknown(case, Missing::Name))
 }
 
 /// Exit codes as Kubernetes reports them; SIGKILL is never a declared exit.
@@ -136,32 +153,40 @@ fn is_stuck(case: &Case<'_>, context: &PodContext) -> bool {
 }
 
 /// The process was shutting down at the SIGKILL: what used up the grace period?
-fn killed_while_stopping(case: &Case<'_>, context: &PodContext, found: Finding) -> Finding {
-    if context.may_miss_request && !is_explained(case, context) {
-        return unknown(case, Missing::Request);
-    }
-    if is_forced(context) {
-        return finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, found.rests);
-    }
-    let Some(spent) = Spent::of(case) else { return found };
-    let Some((grace, left)) = context.grace.zip(spent.left) else {
-        return found;
-    };
-    // Without a hook and without a sidecar's wait the process has the whole grace period. A busy runtime kills late; a kubelet
-    // before 1.28 gives the whole grace period again.
-    let only_the_minimum = left <= MINIMUM_AT_MOST.max(grace / 2) && left + RESOLUTION / 2 < grace;
-    if !only_the_minimum {
-        return found;
-    }
-    if is_starved(context, &spent, grace) {
-        return finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests);
-    }
+fn was_stopping(case: &Case<'_>, found: &Finding) -> bool {
+    matches!(found.why, Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _)) && case.kill().is_some()
+}
+
+pub(super) fn request_unseen(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let context = case.kubernetes.filter(|_| was_stopping(case, found))?;
+    (context.may_miss(Unshown::Request) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))
+}
+
+pub(super) fn force_deleted(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let is_it = was_stopping(case, found) && is_forced(case.kubernetes?);
+    is_it.then(|| finding(Exit::ForceKilled, found.cause, Why::ForceDeleted, found.rests))
+}
+
+/// Without a hook and without a sidecar's wait the process has the whole grace period. A busy runtime kills late; a kubelet before 1.28 gives
+/// the whole grace period again.
+fn had_only_the_minimum<'a>(case: &Case<'a>, found: &Finding) -> Option<(&'a PodContext, Spent, Duration)> {
+    let context = case.kubernetes.filter(|_| was_stopping(case, found))?;
+    let (spent, grace) = Spent::of(case).zip(context.grace)?;
+    let left = spent.left?;
+    (left <= MINIMUM_AT_MOST.max(grace / 2) && left + RESOLUTION / 2 < grace).then_some((context, spent, grace))
+}
+
+pub(super) fn starved(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let (context, spent, grace) = had_only_the_minimum(case, found)?;
+    is_starved(context, &spent, grace).then(|| finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests))
+}
+
+pub(super) fn hook_took_grace(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let (_, spent, grace) = had_only_the_minimum(case, found)?;
     // A hook that was slow to start took more of the grace period than the hook's process shows.
     let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
-    if was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace) {
-        return finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests);
-    }
-    found
+    (was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace))
+        .then(|| finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests))
 }
 
 /// `kubectl delete --force`, or a later delete with a grace period of 0.
@@ -201,20 +226,17 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn clean_except_hook(case: &Case<'_>, found: Finding) -> Finding {
-    let exit = match Hook::of(case).map(|hook| hook.end) {
-        Some(HookEnd::Cut) => Exit::PrestopOverran,
-        Some(HookEnd::Failed(_)) => Exit::PrestopFailed,
+pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let exit = match Hook::of(case).filter(|_| found.exit == Exit::Clean)?.end {
+        HookEnd::Cut => Exit::PrestopOverran,
+        HookEnd::Failed(_) => Exit::PrestopFailed,
         // Known errors of clients go before an unknown hook.
-        Some(HookEnd::Unknown(_))
-            if matches!(
-                traffic(case.traffic()),
-                TrafficAxis::Quiet | TrafficAxis::Undecided | TrafficAxis::Unknown
-            ) =>
-        {
-            Exit::Unknown
-        }
-        Some(HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_)) | None => return found,
+        HookEnd::Unknown(_) if is_quiet(traffic(case.traffic())) => Exit::Unknown,
+        HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_) => return None,
     };
-    Finding { exit, ..found }
+    Some(Finding { exit, ..found.clone() })
+}
+
+fn is_quiet(traffic: TrafficAxis) -> bool {
+    matches!(traffic, TrafficAxis::Quiet | TrafficAxis::Undecided | TrafficAxis::Unknown)
 }

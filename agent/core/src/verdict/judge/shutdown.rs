@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::doubt::NO_EXIT_NOR_REMOVAL;
-use super::kernel::unknown;
+use super::kernel::{finding, unknown};
 use super::{Case, Finding, InnerEnd, Missing, Open, Why};
 use crate::ids::Pid;
 use crate::kubernetes::StopReason;
@@ -17,27 +17,24 @@ const INIT: Pid = Pid(1);
 const SHUTDOWN: &[u8] = b"systemd-shutdow";
 
 /// Only of a process that the shutdown stopped, and that was shutting down: its own fault goes first.
-pub(super) fn refine(case: &Case<'_>, found: Finding) -> Finding {
-    let Some(shutdown) = &case.shutdown else { return found };
-    match &found.why {
-        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced if was_cut(case) => match is_unexplained(case) {
-            // The shutdown may not have stopped the container: its own grace period, or less of it.
-            true => unknown(case, Missing::Request),
-            false => Finding {
-                exit: Exit::TruncatedByShutdown,
-                why: Why::CutByShutdown,
-                ..found
-            },
-        },
-        // Its end was not seen, because there was none before the node's.
-        Why::Unknown(Missing::NoExit(Open::NodeDown)) if shutdown.ran_at.is_some() && case.stop().is_some() => Finding {
-            exit: Exit::TruncatedByShutdown,
-            why: Why::RanAtShutdown,
-            rests: NO_EXIT_NOR_REMOVAL,
-            ..found
-        },
-        _ => found,
-    }
+pub(super) fn cut(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let was_stopping = matches!(
+        found.why,
+        Why::AfterGrace | Why::Inside(InnerEnd::AfterGrace, _) | Why::Forced
+    );
+    (case.shutdown.is_some() && was_stopping && was_cut(case)).then(|| match is_unexplained(case) {
+        // The shutdown may not have stopped the container: its own grace period, or less of it.
+        true => unknown(case, Missing::Request),
+        false => finding(Exit::TruncatedByShutdown, found.cause, Why::CutByShutdown, found.rests),
+    })
+}
+
+/// Its end was not seen, because there was none before the node's.
+pub(super) fn ran_on(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let is_open = found.why == Why::Unknown(Missing::NoExit(Open::NodeDown));
+    let is_it = is_open && case.shutdown.as_ref()?.ran_at.is_some() && case.stop().is_some();
+    let (exit, rests) = (Exit::TruncatedByShutdown, NO_EXIT_NOR_REMOVAL);
+    is_it.then(|| finding(exit, found.cause, Why::RanAtShutdown, rests))
 }
 
 /// Why Kubernetes stopped the container is unknown, and the shutdown itself did not kill it.

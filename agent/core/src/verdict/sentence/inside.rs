@@ -266,7 +266,7 @@ pub(super) fn are_its_own(case: &Case<'_>) -> bool {
 pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let worst = worst(&case.inside)?;
     let is_alike = |killed: &&Killed| {
-        let of = |killed: &Killed| (killed.was_signalled, killed.kill.role, killed.kill.sender.tgid);
+        let of = |Killed { kill, was_signalled, .. }: &Killed| (*was_signalled, kill.role, kill.sender.tgid, kill.signal);
         of(killed) == of(worst)
     };
     let alike = || case.inside.killed_programs().filter(is_alike);
@@ -292,7 +292,11 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
         .then_some("a Unix or UDP socket");
     let open: Vec<&str> = listener.into_iter().chain(connections).chain(others).collect();
     let then = if worst.kill.at >= case.end { " then" } else { "" };
-    Some(format!("{by}{then} killed {who}{signal} with {} open", open.join(" and ")))
+    let open = open.join(" and ");
+    Some(match worst.kill.signal {
+        Signal::KILL => format!("{by}{then} killed {who}{signal} with {open} open"),
+        other => format!("{by}{then} sent {other} to {who}, which its default action terminated with {open} open"),
+    })
 }
 
 pub(super) fn names_of_killed(case: &Case<'_>) -> String {
@@ -313,6 +317,13 @@ pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
             "find out why {who} was killed, and use the stop command of the {} instead",
             super::manager(case)
         ),
+        _ if killed.kill.signal != Signal::KILL => {
+            let waits = match killed.kill.at >= case.end {
+                true => format!(", and {}", wait_for(&main, &who)),
+                false => String::new(),
+            };
+            format!("{}{waits}", install(killed.kill.signal, &who))
+        }
         _ if killed.was_signalled => wait_for(&main, &who),
         _ if case.stop().is_none() => {
             let ends = if is_unit { "a unit" } else { "a container" };
@@ -330,6 +341,10 @@ pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
             to_others(case, (&main, comm), &[killed.process], super::remedy::stop_signal(case))
         }
     })
+}
+
+fn install(signal: Signal, who: &str) -> String {
+    format!("install a {signal} handler in {who} that finishes the work in flight and then exits with 0")
 }
 
 /// From the first process that has exited before the others.
@@ -405,9 +420,7 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             ))
         }
         InnerEnd::Abandoned => Some(wait_for(&super::target(case.main()), &who)),
-        InnerEnd::DefaultAction if left(case).is_empty() => Some(format!(
-            "install a {signal} handler in {who} that finishes the work in flight and then exits with 0"
-        )),
+        InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who)),
         InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
             Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
         }

@@ -31,6 +31,7 @@ fn left(service: &str) -> EndpointRemoval {
         service: service.into(),
         ports: ["http/TCP:8080".to_owned()].into(),
         address_types: vec!["IPv4".into(), "IPv6".into()],
+        ended: at(0),
         begin: at(0),
         end: at(2400),
         terminating: Some(at(0)),

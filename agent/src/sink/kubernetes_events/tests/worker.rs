@@ -15,8 +15,8 @@ use crate::waiting::until_task;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn api(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (Client, Received) {
-    mock_api::start(move |request| std::future::ready(script(&request))).await
+fn api(script: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (Client, Received) {
+    mock_api::start(move |request| std::future::ready(script(&request)))
 }
 
 fn settings(pause: Duration) -> Settings {
@@ -47,8 +47,7 @@ async fn a_namespace_that_refuses_events_does_not_delay_others() {
         let (client, received) = api(move |request| match request.path.contains("/bad/") {
             true => mock_api::failure(code, message),
             false => Answer::Json(201, request.body.clone()),
-        })
-        .await;
+        });
         // Longer than any wait in this test.
         let (sink, worker) = start(client, settings(120 * SECOND), clock::now);
         for n in 0..5 {
@@ -83,8 +82,7 @@ async fn a_create_without_an_answer_counts_each_termination_once() {
             ("POST", Some(_)) => mock_api::failure(409, "exists already"),
             (_, stored) => Answer::Json(200, stored.clone().unwrap()),
         }
-    })
-    .await;
+    });
     let settings = Settings {
         timeout: SECOND,
         ..settings(Duration::from_millis(10))
@@ -132,8 +130,7 @@ async fn agents_of_many_nodes_share_the_workloads_event_and_have_a_sense_of_prop
                 keep(&mut kept, name, event)
             }
         }
-    })
-    .await;
+    });
     const NODES: u64 = 120;
     let (mut posted, mut crowded) = (0, 0);
     for node in 0..NODES {
@@ -185,8 +182,7 @@ async fn an_event_of_another_writer_is_not_counted_up() {
                 mock_api::failure(409, "exists already")
             }
             _ => Answer::Json(200, taken.lock().unwrap().clone().unwrap()),
-        })
-        .await;
+        });
         let (sink, worker) = start(client, settings(SECOND), clock::now);
         offer(&sink, "shop", "cart-1");
         until_task("the workload's Event", || sink.stats().get(Outcome::Foreign) == 1).await;

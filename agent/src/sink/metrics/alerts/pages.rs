@@ -25,7 +25,7 @@ const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termina
 const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphUncleanTermination",
-        means: "A pod or container of the workload terminated in a way that loses work, and no other alert has the verdict.",
+        means: "A pod or container of the workload terminated in a way that loses work, and no other alert covers its verdict.",
         proves: IN_THE_TRACE,
         to_do: &[
             "Read the sentence and the remedy in the trace: they name the signal, its sender, and the exit code.",

@@ -6,7 +6,7 @@ use super::Life;
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Ledger, MainUnsure, MissingEvidence, Why, merged};
+use crate::ledger::{Hole, Ledger, MissingEvidence, Origin, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
@@ -27,13 +27,15 @@ const PROBES: [Kind; 5] = [
 impl Life<'_> {
     pub fn missing(&self, inside: &Inside, oom: &[OomKill]) -> MissingEvidence {
         let (ledger, timeline) = (self.ledger, self.timeline);
-        let (born, begin, end) = (self.born(), self.begin, self.end);
+        let (begin, end) = (self.begin, self.end);
+        // If no main process is known, it may be any since the boot.
+        let born = self.born().unwrap_or_default();
         let (reach, stops_from) = (self.reach(), self.stops_from());
         // An OOM kill of another process counts from before the stop signal on.
-        let ooms_from = begin.min(end.minus(OOM_CHILD_REACH)).max(born);
+        let ooms_from = self.in_life(begin.min(end.minus(OOM_CHILD_REACH)));
         // Whether a victim came in from outside, its exec shows, or that of the process which started it.
         let others = oom.iter().filter(|oom| !oom.is_main() && !oom.of_main);
-        let execs_from = others.map(|oom| oom.start.minus(LATE_REACH).max(born)).min();
+        let execs_from = others.map(|oom| self.in_life(oom.start.minus(LATE_REACH))).min();
         let execs_from = execs_from.filter(|from| *from < end).unwrap_or(end);
         let from = |hole: &Hole| match hole.kind {
             Some(Kind::OomVictim) => reach.min(ooms_from),
@@ -50,16 +52,14 @@ impl Life<'_> {
         let stops = ledger
             .of_main(stops_from, reach)
             .filter(|hole| hole.is_of(Kind::SignalGenerate));
-        let stops = merged(stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from)));
-        // A process without an exit may be one whose exit was dropped.
-        let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
-        let exits_matter = self.state.rare().exits_dropped > 0 && lacks_exit;
+        let stops = stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from));
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
+        let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
-        let before_stop = before_stop.filter(|(from, to)| self.is_asked_for && born < *from && from < to);
+        let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
         MissingEvidence {
             own_lost: ledger.own_lost(
-                if lost.is_empty() && !stops.is_empty() {
+                if lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap) {
                     stops_from
                 } else {
                     reach
@@ -68,41 +68,41 @@ impl Life<'_> {
             ),
             lost,
             stops,
-            lost_inside: self.lost_inside(),
-            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0 || exits_matter,
+            lost_inside: self.lost_inside(inside),
+            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0,
             inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
             gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
-            late_start: late.map(|(_, to)| to).max(),
             over_cap: timeline.over_cap_matters,
             earlier_stop: self.earlier_stop(),
-            gap_before_stop: before_stop.map(|(_, to)| to).max(),
+            gap_before_stop: before_stop.filter_map(|gap| gap.to).max(),
             main_unsure: self.main_unsure(),
             begins_late: {
-                let mut holes = ledger.of_main(end.minus(LATE_REACH).max(born), end);
-                holes.any(|hole| hole.why == Why::NotRecorded)
+                let mut holes = ledger.of_main(self.in_life(end.minus(LATE_REACH)), end);
+                holes.any(|hole| hole.why == Origin::NotRecorded)
             },
         }
     }
 
     /// The same for the reader.
     pub fn gaps(&self, missing: &MissingEvidence) -> Gaps {
-        let (born, begin, end, until) = (self.born(), self.begin, self.end, self.until);
+        let (begin, end, until) = (self.begin, self.end, self.until);
+        let born = self.born().unwrap_or_default();
         let stop_reach = self.stop_reach();
         let mut late = self.ledger.late_gaps(born, end, stop_reach);
-        let is_late_start = late.any(|(from, to)| from <= born || from == to);
+        let is_late_start = late.any(|gap| gap.from <= born || gap.to == Some(gap.from));
         let within = self.ledger.gaps_between(begin, until.max(end.plus(self.context.reorder)));
-        let within = within.filter_map(|gap| Some((gap.from, gap.to?)));
-        let late = missing.late_start.map(|_| self.ledger.late_gaps(born, end, stop_reach));
-        let mut unobserved: Vec<(Boot, Boot)> = within.chain(late.into_iter().flatten()).collect();
+        let late = missing.late_start().map(|_| self.ledger.late_gaps(born, end, stop_reach));
+        let all = within.chain(late.into_iter().flatten());
+        let mut unobserved: Vec<(Boot, Boot)> = all.filter_map(|gap| Some((gap.from, gap.to?))).collect();
         unobserved.sort_unstable();
         unobserved.dedup();
         let later = unobserved.into_iter().filter(|(from, to)| born < *from && from < to);
         Gaps {
             lost: self.lost_records(),
             over_cap: self.timeline.over_cap + self.timeline.sockets.over_cap(),
-            late_start: missing.late_start.is_some() && !missing.begins_late && is_late_start,
+            late_start: missing.late_start().is_some() && !missing.begins_late && is_late_start,
             unobserved: later.map(|(since, until)| Unobserved { since, until }).collect(),
             inactive_probes: self.ledger.inactive_probes(),
             clock_step: self.context.clock.step_after(begin),
@@ -115,9 +115,9 @@ impl Life<'_> {
         let (reach, until) = (self.reach(), self.until);
         let sockets_from = reach.min(self.clients_since());
         let is_stated = |hole: &&Hole| match (hole.why, hole.kind) {
-            (Why::NotRecorded, _) => false,
+            (Origin::NotRecorded, _) => false,
             (_, Some(Kind::Tcp)) => hole.overlaps(sockets_from, until),
-            (why, _) => why != Why::Damaged && hole.overlaps(reach, until),
+            (why, _) => why != Origin::Damaged && hole.overlaps(reach, until),
         };
         let mut sums: Vec<(Kind, u64)> = Vec::new();
         for hole in self.ledger.of_all(reach.min(sockets_from), until).filter(is_stated) {
@@ -138,7 +138,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(LATE_REACH).max(self.born())
+            self.in_life(self.begin.minus(LATE_REACH))
         }
     }
 
@@ -147,7 +147,7 @@ impl Life<'_> {
         if self.is_asked_for {
             self.begin
         } else {
-            self.begin.minus(self.stop_reach()).max(self.born())
+            self.in_life(self.begin.minus(self.stop_reach()))
         }
     }
 
@@ -162,11 +162,11 @@ impl Life<'_> {
 
     /// From when on the end of a program below the main process counts: from shortly before the stop.
     pub fn below_from(&self) -> Boot {
-        self.begin.minus(PASSED_ON).max(self.born())
+        self.in_life(self.begin.minus(PASSED_ON))
     }
 
     /// What was about the way of the stop signal inside, which does not end before the last process does.
-    fn lost_inside(&self) -> Vec<Hole> {
+    fn lost_inside(&self, inside: &Inside) -> Vec<Hole> {
         let from = self.below_from();
         // The others of a unit end later.
         let until = match self.state.others() {
@@ -176,8 +176,12 @@ impl Life<'_> {
         };
         let is_early = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::ProcessExit);
         let is_late = |hole: &&Hole| hole.is_of(Kind::SignalDeliver) && hole.overlaps(self.begin, until);
-        let lost = self.ledger.of_all(from, until);
-        merged(lost.filter(|hole| is_early(hole) || is_late(hole)).copied())
+        let lost = self.ledger.of_all(from, until).filter(|hole| is_early(hole) || is_late(hole));
+        // A process without an exit may be one whose exit was dropped: that concerns whatever rests on others.
+        let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
+        let dropped = self.ledger.dropped_exits().filter(|_| lacks_exit);
+        let dropped = dropped.map(|hole| Hole { kind: None, ..*hole });
+        merged(lost.copied().chain(dropped))
     }
 
     /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
@@ -208,39 +212,50 @@ impl Life<'_> {
     }
 
     /// Why another process may be the main process.
-    fn main_unsure(&self) -> Option<MainUnsure> {
+    fn main_unsure(&self) -> Vec<Hole> {
         let (state, now) = (self.state, self.now);
-        if self.main.as_ref().is_some_and(|main| self.may_be_command(main)) {
-            return Some(MainUnsure::MayBeCommand);
+        if let Some(gap) = self.main.as_ref().and_then(|main| self.hides_main(main)) {
+            return vec![*gap];
         }
         let lost = |kind: Kind, from: Boot| {
             if !self.ledger.sees(kind) {
-                return Some(MainUnsure::Inactive(kind));
+                let (why, kind) = (Origin::Inactive, Some(kind));
+                return vec![Hole {
+                    why,
+                    kind,
+                    ..Hole::gap(from, None)
+                }];
             }
-            let lost = merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied());
-            (!lost.is_empty()).then_some(MainUnsure::Lost(lost))
+            merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied())
         };
         // Also one that comes later, as an init's after the runtime's own first stage.
-        let since = || since(self.context, (self.own, state), self.born());
-        let by_exec = (!self.is_sure()).then(|| lost(Kind::ProcessExec, since())).flatten();
-        let end = || self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now);
-        by_exec.or_else(|| {
-            state
-                .is_last_step(self.context.linger)
-                .then(|| lost(Kind::CgroupRmdir, end()))?
-        })
+        let since = || since(self.context, (self.own, state), self.born().unwrap_or_default());
+        let by_exec = if self.is_sure() {
+            Vec::new()
+        } else {
+            lost(Kind::ProcessExec, since())
+        };
+        if !by_exec.is_empty() || !state.is_last_step(self.context.linger) {
+            return by_exec;
+        }
+        lost(
+            Kind::CgroupRmdir,
+            self.main.and_then(|main| main.exit_at()).or(state.removed).unwrap_or(now),
+        )
     }
 
-    /// A process of a unit that began unobserved, and has ended or is as young as such commands are: systemd gives them 90 s by default. One
-    /// after whose begin a listener was closed is a server.
-    fn may_be_command(&self, main: &Candidate) -> bool {
+    /// The gap in which a process of a unit began that has ended or is young: systemd also runs commands before and after the main process
+    /// (`ExecStartPre=`, `ExecStopPost=`), and gives them 90 s by default. One after whose begin a listener was closed is a server. Or the gap
+    /// in which the main process before it ended: what is left of a unit is no main process.
+    fn hides_main(&self, main: &Candidate) -> Option<&Hole> {
+        let (ledger, start) = (self.ledger, main.id.start);
         let end = main.exit_at().unwrap_or(self.now);
-        let is_unit = matches!(self.state.subject, Subject::Unit { .. });
-        let is_server = || {
-            let closed = self.timeline.sockets.listeners().closed(|at| at >= main.id.start);
-            !closed.is_empty()
-        };
-        is_unit && end.since(main.id.start) < LATE_REACH && self.ledger.began_unobserved(main.id.start) && !is_server()
+        let is_server = || !self.timeline.sockets.listeners().closed(|at| at >= start).is_empty();
+        let may_be_command = || end.since(start) < LATE_REACH && !is_server();
+        let last = self.state.finished.filter(|(_, last)| !main.is_after(*last));
+        let began = || ledger.began_in(start).filter(|_| may_be_command());
+        let before = || ledger.gaps_between(start, last?.1).last();
+        matches!(self.state.subject, Subject::Unit { .. }).then(|| began().or_else(before))?
     }
 
     /// The main process is proven: the init that came from outside, or that the runtime stopped. Any other process is the main process

@@ -84,6 +84,9 @@ impl Life<'_> {
             clients: self.context.clients,
             kubelet_known: self.context.kubelet_known,
         });
+        // The same close refused them, longer ago than what counts of a termination that nobody asked for.
+        let is_part = self.is_unasked() && traffic.refused.count > 0 && timeline.sockets.has_refused_before(traffic.since);
+        traffic.observed &= !is_part;
         traffic.cgroup_v1 = observed.is_v1;
         traffic.unclosed = observed.is_unclosed;
         let own_exits = &state.rare().own_exits;
@@ -107,7 +110,7 @@ impl Life<'_> {
         let (since, until) = (self.clients_since(), self.until);
         let from = if self.is_unasked() { self.end } else { since };
         // A signal of longer ago would be another request.
-        let first_stop = from.minus(RUN_GAP).max(self.born()).min(self.stops_from());
+        let first_stop = self.in_life(from.minus(RUN_GAP)).min(self.stops_from());
         let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
         let is_recorded = own_exits.is_none_or(|own| {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
@@ -132,7 +135,7 @@ impl Life<'_> {
         if state.requested.is_some_and(|at| state.is_watched_since(at)) {
             return true;
         }
-        let by_exit = main.and_then(|main| main.exit_armed).map(Armed::is_armed);
+        let by_exit = main.and_then(|main| main.exit?.armed).map(Armed::is_armed);
         let (is_armed, at) = match (self.stop, self.fatal.as_ref().filter(|_| by_fatal)) {
             (Some(stop), _) => (stop.armed_sockets(), Some(stop.at)),
             (None, _) if by_exit.is_some() => (by_exit == Some(true), self.exit().map(|exit| exit.at)),
@@ -154,7 +157,7 @@ impl Life<'_> {
         };
         let (state, timeline, stop) = (self.state, self.timeline, self.stop);
         let since = stop.map_or(exit.at, |stop| stop.at);
-        let (mut killed, others_killed) = killed(state, timeline, &main.id, since);
+        let (mut killed, others_killed) = killed(state, timeline, &main.id, (since, stop.is_some(), &inside.forwards));
         // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
         let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
         let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);
@@ -179,7 +182,7 @@ impl Life<'_> {
             .min()
             .unwrap_or(exit.at);
         // A process that was killed after that exit closed its sockets later.
-        let by_exit = first >= exit.at && main.exit_armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
+        let by_exit = first >= exit.at && exit.armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
         let is_watched = by_exit || self.is_watched(false);
         // What each of them had open by other sockets is in the record of its exit.
         let exits_lost = lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit));
@@ -206,13 +209,13 @@ impl Life<'_> {
             return false;
         }
         // systemd's signal to one of the others is a fact that does not matter otherwise.
-        if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || state.rare().exits_dropped > 0 {
+        if timeline.over_cap > 0 || timeline.inside.over_cap > 0 || self.ledger.dropped_exits().is_some() {
             return true;
         }
         let last = match state.others() {
             Others::None => return false,
             Others::Exited(last) => last.plus(self.context.linger),
-            Others::Run => Boot(u64::MAX),
+            Others::Run => self.now,
         };
         let from = self.stop.map_or(last, |stop| stop.at);
         let is_watched = self

@@ -1,14 +1,15 @@
-//! Processes of the subject's own, other than the main one, that were killed.
+//! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{InnerSignal, Way, id, is_by, is_same, signals};
+use super::{InnerSignal, Way, entries, handled, id, is_by, is_same, signals};
 use crate::attribute::Map;
-use crate::correlate::subjects::subject::{Candidate, ProcessId, State};
+use crate::correlate::subjects::subject::{Candidate, ProcessId, Served, State};
 use crate::correlate::subjects::timeline::Timeline;
 use crate::event::{ExitStatus, SignalResult};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
+use crate::verdict::judge::is_at_once;
 
 impl Way<'_> {
     pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> Vec<Unsignalled> {
@@ -22,7 +23,7 @@ impl Way<'_> {
         let mut killed: Vec<&InnerSignal> = signals
             .iter()
             .filter(at_the_end)
-            .filter(|kill| !was_signalled(signals, &kill.target, self.stop.at))
+            .filter(|kill| !was_signalled(signals, kill, self.stop.at))
             .filter(is_before)
             .filter(|kill| descent.is_of_main(kill))
             .collect();
@@ -44,22 +45,57 @@ impl Way<'_> {
 
 /// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`PASSED_ON`] before. Whether there were others, which
 /// came in from outside as far as their sockets show.
+///
+/// A program that another signal ended counts where that signal is none of `forwards`, which have rules of their own: a shell sends it on
+/// after the exit of the main process, systemd sends it to each process, and it can be of any number or of any sender.
 pub(in crate::correlate::subjects) fn killed(
     state: &State,
     timeline: &Timeline,
     main: &ProcessId,
-    since: Boot,
+    (since, asked, forwards): (Boot, bool, &[Forward]),
 ) -> (Vec<Killed>, bool) {
-    let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| !main.same(&id(&fact.target))).collect();
+    // Above the main process of a unit is its wrapper.
+    let above = state.first_process().map(|first| first.id);
+    let is_below = |of: &ProcessId| !main.same(of) && above.is_none_or(|above| !above.same(of));
+    let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| is_below(&id(&fact.target))).collect();
     all.sort_by_key(InnerSignal::order);
     let descent = Descent::new(state, main, &all);
     let exits = |process: &InnerProcess| super::exit(state, &id(process));
+    let entries = entries(timeline);
+    // A handler that did its work raises the signal again, too.
+    let has_finished = |fact: &InnerSignal| {
+        let handled = handled((state, timeline), (fact.at, fact), &all, &entries);
+        handled.is_some_and(|(entered, raised)| {
+            raised.is_none_or(|raised| !is_at_once(entered, raised) || timeline.sockets.has_closed_listener(entered, raised.at))
+        })
+    };
+    let is_forward = |fact: &InnerSignal| {
+        let is_its =
+            |forward: &Forward| forward.signal == fact.signal || forward.kill.is_some_and(|kill| kill.signal == fact.signal);
+        forwards.iter().any(|forward| fact.to(&forward.target) && is_its(forward))
+    };
+    // What the main process itself has forked has its listener, too, and without a connection waits for work.
+    let mains = state.candidates.iter().find(|of| of.id.same(main)).map(|of| of.comm);
+    let is_program = |of: Served| Some(of.process().comm) != mains || of.held.connection || of.unobserved;
     let kills = all.iter().filter(|fact| {
-        let is_effective = fact.signal == Signal::KILL && fact.result != SignalResult::Ignored && fact.role != Role::Itself;
-        is_effective && exits(&fact.target).is_none_or(|exit| is_by(exit, Signal::KILL))
+        let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
+        let exit = exits(&fact.target);
+        is_anothers
+            && match fact.signal {
+                Signal::KILL => exit.is_none_or(|exit| is_by(exit, Signal::KILL)),
+                signal => {
+                    let is_by_default = exit.is_some_and(|exit| is_by(exit, signal)) && !has_finished(fact);
+                    is_by_default && !is_forward(fact) && served(state, &id(&fact.target)).is_some_and(is_program)
+                }
+            }
     });
+    // A worker that got another signal before the stop is not of the stop.
+    let from = |fact: &InnerSignal| match fact.signal != Signal::KILL && asked {
+        true => since,
+        false => since.minus(PASSED_ON),
+    };
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
-    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(since.minus(PASSED_ON))?, fact))) {
+    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(from(fact))?, fact))) {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
@@ -77,7 +113,7 @@ pub(in crate::correlate::subjects) fn killed(
                 sender: fact.sender,
                 role: fact.role,
             },
-            was_signalled: was_signalled(&all, &fact.target, since),
+            was_signalled: was_signalled(&all, fact, since),
             held,
         });
     }
@@ -137,9 +173,7 @@ pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Bo
 
 /// With what the exit's own record shows.
 fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
-    let Some(of) = state.served().find(|of| of.id.same(process)) else {
-        return held;
-    };
+    let Some(of) = served(state, process) else { return held };
     Held {
         listener: held.listener.or(of.held.listener.then_some(of.at)),
         connection: held.connection.or(of.held.connection.then_some(of.at)),
@@ -147,8 +181,14 @@ fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
     }
 }
 
-fn was_signalled(signals: &[InnerSignal], process: &InnerProcess, since: Boot) -> bool {
-    let before = |fact: &&InnerSignal| fact.signal != Signal::KILL && fact.to(process) && fact.role != Role::Itself;
+fn served(state: &State, process: &ProcessId) -> Option<Served> {
+    state.served().find(|of| of.id.same(process))
+}
+
+/// With a signal that did not end it.
+fn was_signalled(signals: &[InnerSignal], end: &InnerSignal, since: Boot) -> bool {
+    let is_other = |fact: &&InnerSignal| ![Signal::KILL, end.signal].contains(&fact.signal);
+    let before = |fact: &&InnerSignal| is_other(fact) && fact.to(&end.target) && fact.role != Role::Itself;
     signals.iter().filter(before).any(|fact| fact.last >= since)
 }
 

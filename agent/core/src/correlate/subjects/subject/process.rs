@@ -31,17 +31,24 @@ pub(in crate::correlate::subjects) struct Candidate {
     pub comm_at: Boot,
     /// When the process from outside executed, if its start does not show this: the fork may be long before.
     pub came: Option<Boot>,
-    pub exit: Option<MainExit>,
-    /// Whether the kernel recorded the sockets from that exit on, by the exit's record.
-    pub exit_armed: Option<Armed>,
-    /// Other tasks of its cgroups remained at that exit.
-    pub left_others: bool,
-    /// What it served clients with at its exit, and whether with a socket that no probe observes: see [`ProcessExit::served`].
-    pub sockets: Option<(HeldSockets, bool)>,
+    pub exit: Option<Ended>,
     /// Who started it, by the first record.
     pub parent: Pid,
     /// It executed a program, or was there when the observation began.
     pub executed: bool,
+}
+
+/// The exit of such a process, by its record.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::correlate::subjects) struct Ended {
+    pub at: Boot,
+    pub status: ExitStatus,
+    /// Whether the kernel recorded the sockets from then on.
+    pub armed: Option<Armed>,
+    /// Other tasks of its cgroups remained.
+    pub left_others: bool,
+    /// What it served clients with, and whether with a socket that no probe observes: see [`ProcessExit::served`].
+    pub sockets: Option<(HeldSockets, bool)>,
 }
 
 /// A process that served clients until its exit, by the exit's record.
@@ -120,9 +127,6 @@ impl Candidate {
             comm_at: at,
             came: None,
             exit: None,
-            exit_armed: None,
-            left_others: false,
-            sockets: None,
             parent: task.ppid,
             executed: false,
         }
@@ -142,9 +146,6 @@ impl Candidate {
             comm_at: fact.start,
             came: None,
             exit: None,
-            exit_armed: None,
-            left_others: false,
-            sockets: None,
             parent: fact.ppid,
             executed: true,
         }
@@ -184,14 +185,21 @@ impl Candidate {
     }
 
     pub fn ended(&mut self, at: Boot, exit: &ProcessExit) {
-        let end = MainExit { at, status: exit.status };
-        if self.exit.is_none_or(|known| known.at > at) {
-            self.exit = Some(end);
-            self.exit_armed = exit.armed;
-            self.left_others = exit.leaves_others;
-            self.sockets = exit.served().then(|| (exit.held.unwrap_or_default(), exit.unobserved));
-        }
+        self.ended_by(Ended {
+            at,
+            status: exit.status,
+            armed: exit.armed,
+            left_others: exit.leaves_others,
+            sockets: exit.served().then(|| (exit.held.unwrap_or_default(), exit.unobserved)),
+        });
         self.named(exit.task.comm, at);
+    }
+
+    /// The first exit counts.
+    fn ended_by(&mut self, exit: Ended) {
+        if self.exit.is_none_or(|known| known.at > exit.at) {
+            self.exit = Some(exit);
+        }
     }
 
     /// The latest name.
@@ -211,12 +219,49 @@ impl Candidate {
         self.executed |= other.executed;
         self.came_in(other.came);
         self.named(other.comm, other.comm_at);
-        if let Some(exit) = other.exit
-            && self.exit.is_none_or(|known| known.at > exit.at)
-        {
-            self.exit = Some(exit);
-            self.exit_armed = other.exit_armed;
-            self.left_others = other.left_others;
+        if let Some(exit) = other.exit {
+            self.ended_by(exit);
         }
+    }
+}
+
+impl Ended {
+    pub fn main(&self) -> MainExit {
+        MainExit {
+            at: self.at,
+            status: self.status,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exit's record came under another start, as `/proc` rounds it.
+    #[test]
+    fn the_exit_that_another_record_of_a_process_has_is_whole() {
+        let found = ProcessFact {
+            tgid: Pid(200),
+            ppid: Pid(1),
+            start: Boot(0),
+            ns_level: 0,
+            ns_pid: 200,
+            comm: "web".to_owned(),
+            cgroups: Vec::new(),
+        };
+        let exit = Ended {
+            at: Boot(1),
+            status: ExitStatus::Exited(0),
+            armed: None,
+            left_others: true,
+            sockets: Some((HeldSockets::default(), true)),
+        };
+        let mut known = Candidate::of_fact(&found, true);
+        let mut other = known;
+        other.exit = Some(exit);
+        known.merge(&other);
+        let known = known.exit.expect("an exit");
+        assert_eq!((known.left_others, known.sockets), (true, exit.sockets));
     }
 }

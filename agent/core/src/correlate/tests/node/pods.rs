@@ -315,6 +315,34 @@ fn an_earlier_deletion_is_the_cause() {
     );
 }
 
+/// The watch had no time to show one: an outage began just after the stop signal.
+#[test]
+fn a_deletion_that_no_watch_showed_may_be_the_cause() {
+    check(
+        &node(
+            "
+            -2 skew 0 0
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +1.5 api away timeout
+            +8 api synced
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +10 gone web
+            +30 end
+            ",
+        ),
+        expect![[r#"
+            +11.200 pod web clean-exit: Unknown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
+            +30.000 node 1 Warning +1.000…+30.000 unknown ObservationEnded
+              how the reboot went is unknown: epitaph stopped observing 29.0 s after the shutdown began
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
 #[test]
 fn pods_by_priority_have_a_phase_each() {
     check(

@@ -221,21 +221,21 @@ fn a_pod_that_was_being_deleted_before() {
     check(
         &deleted(143),
         expect![[r#"
-        +7.400 pod web -3.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
-          request -3.000…-2.000 grace 30 s
-          web/app +5.000…+5.000 unknown: Deleted/Unknown/Unknown
-            Deleted: deletionTimestamp, grace 30 s, reported 143 Error
-            incomplete: epitaph started 3.0 s after the deletion request
-          gone +7.000
-    "#]],
+            +7.400 pod web -3.000…+5.000 unknown: Deleted/Unknown/Unknown (deletionTimestamp)
+              request -3.000…-2.000 grace 30 s
+              web/app +5.000…+5.000 unknown: Unknown/Unknown/Unknown
+                reported 143 Error
+                incomplete: epitaph started 3.0 s after the deletion request
+              gone +7.000
+        "#]],
     );
     check(
         &deleted(3),
         expect![[r#"
             +7.400 pod web -3.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown (deletionTimestamp)
               request -3.000…-2.000 grace 30 s
-              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Unknown
-                Deleted: deletionTimestamp, grace 30 s, reported 3 Error
+              web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Unknown
+                reported 3 Error
                 incomplete: epitaph started 3.0 s after the deletion request
               gone +7.000
         "#]],
@@ -259,7 +259,7 @@ fn a_pod_that_is_deleted_after_the_start_was_not_asked_before() {
         expect![[r#"
             +7.400 pod web +2.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet (deletionTimestamp)
               request +2.000…+2.100 grace 30 s
-              web/app +5.000…+5.000 nonzero-exit: Deleted/NonzeroExit/Quiet
+              web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
                 Deleted: deletionTimestamp, grace 30 s, reported 3 Error
               gone +7.000
         "#]],

@@ -1,0 +1,131 @@
+//! The rules of a verdict, in the order of their precedence. docs/verdicts.md lists them.
+
+use super::{Case, Finding, Missing, inside, kernel, killed, kubernetes, shutdown};
+use crate::verdict::Exit::{self, *};
+
+pub struct Rule {
+    /// What was observed.
+    pub observed: &'static str,
+    /// What follows; `unknown` too, where a record that it rests on may be missing.
+    pub exits: &'static [Exit],
+    /// None: the rule does not apply. The second argument is what the lists before have found.
+    find: fn(&Case<'_>, &Finding) -> Option<Finding>,
+}
+
+pub struct Rules {
+    pub of: &'static str,
+    pub rules: &'static [Rule],
+}
+
+/// Of each list the first rule that applies decides, and replaces what the lists before have found. Where none applies to the main process,
+/// its exit was not observed.
+pub const RULES: [Rules; 4] = [
+    Rules {
+        of: "the main process",
+        rules: MAIN,
+    },
+    Rules {
+        of: "a program below a main process that exited cleanly",
+        rules: BELOW,
+    },
+    Rules {
+        of: "the pod",
+        rules: POD,
+    },
+    Rules {
+        of: "a shutdown of the node",
+        rules: SHUTDOWN,
+    },
+];
+
+type Find = fn(&Case<'_>, &Finding) -> Option<Finding>;
+
+const fn rule(observed: &'static str, exits: &'static [Exit], find: Find) -> Rule {
+    Rule { observed, exits, find }
+}
+
+#[rustfmt::skip]
+const MAIN: &[Rule] = &[
+    rule("The OOM killer chose the process, and no other sender's SIGKILL came first", &[OomKilled], killed::oom_killed),
+    rule("systemd's stop signal ended a unit's first process, which may be the wrapper of another process with sockets", &[], kernel::program_unsure),
+    rule("SIGKILL from a daemon that kills before memory has run out", &[OomKilled], killed::killed_by_oom_daemon),
+    rule("SIGKILL from the sender of the stop signal: the kernel had discarded the stop signal", &[IgnoredStopSignal], killed::discarded),
+    rule("SIGKILL from the sender of the stop signal: the handler had only raised the signal again, and the kernel discarded that", &[IgnoredStopSignal], killed::raised_in_vain),
+    rule("SIGKILL from the sender of the stop signal: the process had not read the stop signal", &[BlockedStopSignal], killed::unread),
+    rule("SIGKILL from the sender of the stop signal: a process to which the stop signal was sent on held up the exit", &[IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace], killed::held_up),
+    rule("SIGKILL from the sender of the stop signal: the process had read the stop signal", &[KilledAfterGrace], killed::after_grace),
+    rule("SIGKILL from the container runtime or systemd, without a stop signal before", &[ForceKilled], killed::forced),
+    rule("SIGKILL from another process", &[KilledByOther], killed::killed_by_other),
+    rule("SIGKILL from the process itself, or from the kernel for a resource limit", &[Crashed], killed::killed_itself),
+    rule("SIGKILL from the kernel, because the init of the pid namespace exited", &[KilledByOther], killed::namespace_ended),
+    rule("SIGKILL, and no record shows from whom or why", &[], killed::killed),
+    rule("End by the stop signal: the handler had only raised the same signal again", &[DefaultAction], kernel::raised_again),
+    rule("End by the stop signal, raised again just after the end of a child: how the child ended", &[Crashed, KilledByOther, IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace, DefaultAction], kernel::raised_after_child),
+    rule("End by the stop signal, raised again at the end of the handler's work", &[Clean], kernel::reraised),
+    rule("End by the stop signal, without a handler", &[DefaultAction], kernel::default_action),
+    rule("End by a fault, an abort or a resource limit", &[Crashed], kernel::crashed),
+    rule("End by another signal from the container runtime or systemd", &[DefaultAction], kernel::signalled_by_runtime),
+    rule("End by a signal from another process", &[KilledByOther], kernel::signalled_by_other),
+    rule("End by a signal, and no record shows from whom", &[], kernel::signalled),
+    rule("Exit with an error, after the OOM killer chose another process of the container or unit", &[OomChild], kernel::failed_by_oom),
+    rule("Exit after the stop signal, and a process to which the signal was sent on did not end well", &[Crashed, KilledByOther, IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace, DefaultAction, NonzeroExit], kernel::ended_inside),
+    rule("Exit, just after a program with clients below the process had failed", &[Crashed, NonzeroExit], kernel::child_failed),
+    rule("Exit with 0, without a stop signal", &[Clean], kernel::completed),
+    rule("Exit with 0, after the stop signal", &[Clean], kernel::stopped),
+    rule("Exit with another code, without a stop signal", &[NonzeroExit], kernel::failed),
+    rule("Exit of PID 1 with an error: its handler had only raised the stop signal again, and the kernel discarded that", &[DefaultAction], kernel::failed_after_discard),
+    rule("Exit of PID 1 with an error just after the kernel had discarded the stop signal that it raised again at the end of its shutdown", &[Clean], kernel::raised_then_failed),
+    rule("Exit with another code than 128 + the stop signal, or with that code and without a handler", &[NonzeroExit], kernel::failed_after_stop),
+    rule("Exit with 128 + the stop signal, which may be the code of a process below that is not observed", &[Crashed, NonzeroExit], kernel::code_from_inside),
+    rule("Exit with 128 + the stop signal, which the process had handled", &[Clean], kernel::stopped_with_code),
+];
+
+#[rustfmt::skip]
+const BELOW: &[Rule] = &[
+    rule("The OOM killer chose another process of the container or unit", &[OomChild], kernel::oom_child_of_clean),
+    rule("A program with clients was killed, or a signal's default action ended it", &[KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], inside::killed_below),
+];
+
+#[rustfmt::skip]
+const POD: &[Rule] = &[
+    rule("The status shows that the program was never started", &[RuntimeFailed], kubernetes::never_started),
+    rule("The exit code is one that the annotation `epitaph.dev/expected-exit-codes` lists", &[Clean, OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], kubernetes::expected),
+    rule("The exit code is one for which a restart rule of the container exists", &[Clean, OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], kubernetes::listed),
+    rule("No exit, long after the grace period", &[Stuck], kubernetes::stuck),
+    rule("No status names the container: it may be the sandbox, or have a preStop hook", &[], kubernetes::unnamed),
+    rule("SIGKILL before the end of the known grace period, and the watch of the pods was interrupted", &[], kubernetes::request_unseen),
+    rule("SIGKILL, and the pod was deleted with a grace period of 0", &[ForceKilled], kubernetes::force_deleted),
+    rule("SIGKILL of a sidecar, for which the main containers had left only the kubelet's minimum", &[SidecarStarved], kubernetes::starved),
+    rule("SIGKILL after a preStop hook had left only the kubelet's minimum", &[PrestopOverran], kubernetes::hook_took_grace),
+    rule("A clean exit, and the preStop hook was cut off or failed", &[PrestopOverran, PrestopFailed], kubernetes::hook_failed),
+];
+
+#[rustfmt::skip]
+const SHUTDOWN: &[Rule] = &[
+    rule("SIGKILL by the shutdown, or in it before the process's own grace period was over", &[TruncatedByShutdown], shutdown::cut),
+    rule("No exit after the stop signal until the shutdown ended", &[TruncatedByShutdown], shutdown::ran_on),
+];
+
+pub(super) fn find(case: &Case<'_>) -> Finding {
+    let unseen = kernel::unknown(case, Missing::NoExit(case.open));
+    RULES.iter().fold(unseen, |found, of| first(of.rules, case, found))
+}
+
+/// What is clean, if nothing below the main process was worse.
+pub(super) fn unless_worse_below(case: &Case<'_>, found: Finding) -> Finding {
+    first(BELOW, case, found)
+}
+
+fn first(rules: &[Rule], case: &Case<'_>, found: Finding) -> Finding {
+    let apply = |rule: &Rule| {
+        let next = (rule.find)(case, &found)?;
+        debug_assert!(
+            next.exit == Unknown || rule.exits.contains(&next.exit),
+            "{}: {:?}",
+            rule.observed,
+            next.exit
+        );
+        Some(next)
+    };
+    rules.iter().find_map(apply).unwrap_or(found)
+}
