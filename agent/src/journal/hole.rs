@@ -60,8 +60,7 @@ impl Holes {
     /// A segment begins; None: its header is damaged, and of which run it is is not known.
     pub fn segment(&mut self, header: Option<&SegmentHeader>) {
         let Some(header) = header else {
-            self.run = None;
-            return;
+            return self.missing();
         };
         let observation = &header.observation;
         let clock = observation.wall_offset;
@@ -72,6 +71,7 @@ impl Holes {
             return;
         }
         let began = clock.wall(observation.since);
+        self.end_cut();
         if let Some(run) = self.run.take() {
             let mut since = run.last;
             if run.observation.boot_id != observation.boot_id {
@@ -90,7 +90,22 @@ impl Holes {
 
     /// A segment cannot be read.
     pub fn missing(&mut self) {
+        self.end_cut();
         self.run = None;
+    }
+
+    /// No frame of this run follows what is missing.
+    fn end_cut(&mut self) {
+        let count = std::mem::take(&mut self.cut);
+        if let Some(last) = self.run.as_ref().map(|run| run.last)
+            && count > 0
+        {
+            self.add(Hole {
+                from: last,
+                to: last,
+                why: Why::Cut(count),
+            });
+        }
     }
 
     /// So many frames are missing before the next one.

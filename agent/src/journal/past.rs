@@ -295,7 +295,7 @@ impl Past {
                         self.skipped.torn_bytes += tail;
                         let whole = length.saturating_sub(tail);
                         // A disk that does not write keeps it, and nothing is appended to it.
-                        if is_newest && metadata.is_some() && disk.cut(number, whole).is_ok() {
+                        if is_newest && metadata.is_some() && frames.repeated() == 0 && disk.cut(number, whole).is_ok() {
                             length = whole;
                         }
                     }

@@ -44,7 +44,7 @@ pub struct Skipped {
     /// segment is not counted: it may be written right now.
     pub torn: u64,
     pub torn_bytes: u64,
-    /// Frames that no damaged place explains: they were cut out, or the disk refused them.
+    /// Frames that no damaged place explains: they were cut out.
     pub missing: u64,
     /// Damaged places, and their bytes.
     pub damaged: u64,

@@ -115,9 +115,11 @@ impl Store {
             }
             let Some(current) = &mut self.current else { break };
             let part = &mut batch[from..from + count];
-            // Also what is not written has a number: it is missing in the journal.
+            let first = self.frame;
             number(part, &mut self.frame);
             if let Err(error) = current.file.append(part) {
+                // The worker states what the disk refused: by the numbers, only what nobody stated is missing.
+                self.frame = first;
                 self.give_up();
                 return Err(error);
             }

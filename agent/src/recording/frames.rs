@@ -9,6 +9,9 @@ use super::{MAX_PAYLOAD, NUMBERED, ReadError, VERSION, WriteError};
 /// Begin of every file of frames.
 pub(super) const MAGIC: [u8; 8] = *b"EPITAPH\n";
 
+/// Of the format: more than there will be.
+const MOST_VERSIONS: u32 = 1_000;
+
 /// Magic and version: where the header's frame begins.
 pub(crate) const BEGINNING: usize = MAGIC.len() + 4;
 
@@ -149,7 +152,7 @@ pub(crate) enum Numbers {
     None,
     /// The next one has this.
     From(u32),
-    /// Which one is next is not known.
+    /// Which one is next is never known.
     Any,
 }
 
@@ -262,7 +265,10 @@ impl<R: Read> Frames<R> {
             Numbers::From(_) | Numbers::Any => self.number(PREFIX),
         };
         let ahead = self.numbers.missing_before(number)?;
-        self.numbers = Numbers::From(number.wrapping_add(1));
+        // Where the begin is not known, the first frame need not be one: no number leaves others out.
+        if self.numbers != Numbers::Any {
+            self.numbers = Numbers::From(number.wrapping_add(1));
+        }
         Some(ahead)
     }
 
@@ -275,10 +281,10 @@ impl<R: Read> Frames<R> {
         self.numbers
     }
 
-    /// Whether a file's beginning stands here, with a whole header.
+    /// Whether a file's beginning stands here; its header may be damaged.
     pub(crate) fn another_begins(&mut self) -> bool {
-        let begins = self.fill(BEGINNING) && self.ahead()[..MAGIC.len()] == MAGIC && self.number(MAGIC.len()) != 0;
-        begins && self.whole(BEGINNING).is_some()
+        let is_version = |version: u32| (1..=MOST_VERSIONS).contains(&version);
+        self.fill(BEGINNING) && self.ahead()[..MAGIC.len()] == MAGIC && is_version(self.number(MAGIC.len()))
     }
 
     /// Frames that were left out so far, because their number was read before.

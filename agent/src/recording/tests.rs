@@ -302,6 +302,12 @@ fn another_recording_in_the_file_is_not_read_into_the_first() {
             }
         );
     }
+    // A damaged header: what follows is another's all the same.
+    let mut damaged = file.clone();
+    damaged[30] ^= 1;
+    let both = [&file[..], &damaged].concat();
+    let (found, report) = read(&both);
+    assert_eq!((found, report.another.unwrap().header), (inputs(), None));
     // A later format.
     let mut newer = file.clone();
     newer[8] = 7;

@@ -22,8 +22,8 @@ use epitaph_story::color::Color;
 use epitaph_story::history::{Counts, Line, Report, Search, Wanted, parse};
 use epitaph_story::story::{self, Brief, Columns, Hidden, List, Story};
 
+use super::RuntimeError;
 use super::new_recording::NewRecording;
-use super::{RuntimeError, counted};
 use source::Source;
 pub(super) use source::installed;
 
@@ -151,9 +151,7 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
         }
         exported
     };
-    let mut not_read = source::not_read(reader.skipped(), 0);
-    not_read.extend(counted([(reader.skipped().missing, "missing record", "missing records")]));
-    source::warn_of(&name, &not_read);
+    source::warn_of(&name, &source::not_read(reader.skipped(), 0));
     let Some((first, last)) = exported.between else {
         if reader.skipped().denied > 0 {
             return Err(source::not_allowed(&name));

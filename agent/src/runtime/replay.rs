@@ -7,7 +7,7 @@ use epitaph_core::correlate::Correlator;
 use epitaph_core::decode::{DecodeError, decode};
 use epitaph_core::event::Event;
 use epitaph_core::input::{Input, Observation};
-use epitaph_core::text::escape;
+use epitaph_core::text::bounded;
 use epitaph_core::time::{Boot, Wall, WallOffset};
 use epitaph_story::story;
 
@@ -133,8 +133,12 @@ impl<R: Read> Recorded<R> {
 
     /// None if everything could be read.
     pub fn not_whole(&self, name: &str) -> Option<RuntimeError> {
-        let missing = self.missing();
+        let mut missing = self.missing();
         let report = self.report();
+        if !missing.is_empty() && report.repeated > 0 {
+            let records = story::many(report.repeated, "record");
+            missing.push(format!("{records} twice or behind later ones, which are left out"));
+        }
         let not_whole = (!missing.is_empty()).then(|| {
             format!(
                 "{name} is not whole: {}; verdicts that may depend on the missing part are unknown, and counts are minimum numbers",
@@ -151,7 +155,7 @@ impl<R: Read> Recorded<R> {
         let remedy = match &report.another {
             // `tail` counts from 1.
             Some(another) => format!(
-                "give one recording at a time: `tail -c +{} FILE` prints the second one of FILE",
+                "give one recording at a time: `tail -c +{} FILE` prints FILE without the first one",
                 another.at + 1
             ),
             None if report.unknown_inputs + report.undecodable == 0 => {
@@ -163,15 +167,11 @@ impl<R: Read> Recorded<R> {
         (!problems.is_empty()).then(|| RuntimeError::new(SysExit::Data, problems.join("; ")).with_remedy(remedy))
     }
 
-    /// What is worth a word in a recording that is whole.
+    /// Of a recording that is whole.
     pub fn notes(&self, name: &str) -> Vec<String> {
         let repeated = self.report().repeated;
-        let repeated = (repeated > 0).then(|| {
-            format!(
-                "{name} has {} twice or in another order: each was used once",
-                story::many(repeated, "record")
-            )
-        });
+        let repeated =
+            (repeated > 0).then(|| format!("{name} has {} twice: each was used once", story::many(repeated, "record")));
         repeated.into_iter().chain(self.unended(name)).collect()
     }
 
@@ -187,11 +187,14 @@ impl<R: Read> Recorded<R> {
     }
 }
 
+/// Most bytes of a host's name in a file that anybody may have made.
+const HOST: usize = 64;
+
 /// ` (of node-1, begun at 2026-11-29 13:00:00 UTC)`.
 fn of(header: Option<&Header>) -> String {
     header.map_or(String::new(), |Header { observation, .. }| {
         let begun = story::moment(observation.wall_offset.wall(observation.since));
-        format!(" (of {}, begun at {begun} UTC)", escape(&observation.host))
+        format!(" (of {}, begun at {begun} UTC)", bounded(&observation.host, HOST))
     })
 }
 

@@ -21,7 +21,7 @@ use crate::termination::{
     Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
 };
 use crate::time::Boot;
-use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
+use crate::tolerances::{CHILD_REACH, HANDLER_LATE, LATE_REACH, YOUNG};
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
@@ -426,7 +426,7 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
 /// What an OOM kill of the first process stopped from beginning.
 fn at_start(case: &Case<'_>) -> &'static str {
     let is_unstarted =
-        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case);
+        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case, main);
     let is_runtimes = case
         .main()
         .is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
@@ -438,11 +438,12 @@ fn at_start(case: &Case<'_>) -> &'static str {
     }
 }
 
-/// Each program that the main process executed has a record.
-fn knows_execs(case: &Case<'_>) -> bool {
+/// Each program that the main process executed has a record: of a process of which no record can have been lost longer ago than is known here.
+fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
     let missing = &case.missing;
     let is_whole = missing.late_start().is_none() && !missing.gap && !missing.begins_late;
-    is_whole && !missing.may_lack(Kind::ProcessExec) && !missing.inactive.contains(&Kind::ProcessExec)
+    let is_young = case.end.since(main.start) < LATE_REACH;
+    is_whole && is_young && !missing.may_lack(Kind::ProcessExec) && !missing.inactive.contains(&Kind::ProcessExec)
 }
 
 /// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.

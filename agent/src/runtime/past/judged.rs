@@ -92,8 +92,8 @@ mod tests {
         writer.into_inner()
     }
 
-    /// Reads all of a file, and returns what is wrong with it, and what else is said.
-    fn said(file: Vec<u8>) -> (String, Vec<String>) {
+    /// What is wrong with a file, and the notes about it.
+    fn read(file: Vec<u8>) -> (String, Vec<String>) {
         let file = Box::new(std::io::Cursor::new(file));
         let mut judged = Judged::new(file, "test", Correlator::new(Limits::default())).unwrap();
         while judged.next_object().is_some() {}
@@ -105,26 +105,36 @@ mod tests {
     #[test]
     fn records_that_are_missing_in_the_middle_are_named_with_their_times() {
         let (file, at) = (ticks(9), |count| ticks(count).len());
-        let (error, _) = said([&file[..at(2)], &file[at(4)..at(6)], &file[at(7)..]].concat());
+        let (error, _) = read([&file[..at(2)], &file[at(4)..at(6)], &file[at(7)..]].concat());
         expect![[r#"
             FILE is not whole: 2 missing records between 2023-11-14 22:13:22 and 2023-11-14 22:13:25 UTC, 1 missing record between 2023-11-14 22:13:26 and 2023-11-14 22:13:28 UTC; verdicts that may depend on the missing part are unknown, and counts are minimum numbers
-            remedy: copy or export the file again; the evidence that a recorder did not finish to write is lost"#]].assert_eq(&error);
+            remedy: copy or export the file again; the evidence that a recorder did not finish to write is lost"#]]
+        .assert_eq(&error);
     }
 
     #[test]
     fn records_that_are_there_twice_are_named() {
         let (file, at) = (ticks(6), |count| ticks(count).len());
-        let (error, notes) = said([&file[..at(4)], &file[at(2)..]].concat());
+        let (error, notes) = read([&file[..at(4)], &file[at(2)..]].concat());
         assert_eq!(error, "");
-        assert_eq!(notes[0], "FILE has 2 records twice or in another order: each was used once");
+        assert_eq!(notes[0], "FILE has 2 records twice: each was used once");
     }
 
     #[test]
     fn a_second_recording_in_a_file_is_named_with_where_it_begins() {
-        let (error, _) = said([ticks(2), ticks(3)].concat());
-        expect![[r#"
-            FILE has another recording (of node-7, begun at 2023-11-14 22:13:20 UTC) behind the first one, from byte 299 on: it was not read
-            remedy: give one recording at a time: `tail -c +300 FILE` prints the second one of FILE"#]].assert_eq(&error);
+        let (first, observation) = (ticks(2), observation());
+        let at = first.len();
+        let (error, _) = read([first, ticks(3)].concat());
+        let begun = epitaph_story::story::moment(observation.wall_offset.wall(observation.since));
+        assert_eq!(
+            error,
+            format!(
+                "FILE has another recording (of {}, begun at {begun} UTC) behind the first one, from byte {at} on: it was not read\n\
+                 remedy: give one recording at a time: `tail -c +{} FILE` prints FILE without the first one",
+                observation.host,
+                at + 1
+            )
+        );
     }
 
     #[test]

@@ -297,6 +297,7 @@ pub fn not_read(skipped: &Skipped, damaged: u64) -> Vec<String> {
     let newer = ["segment", "segments"].map(|what| format!("{what} of a newer epitaph ({named})"));
     counted([
         (skipped.damaged, "damaged place", "damaged places"),
+        (skipped.missing, "missing record", "missing records"),
         (
             skipped.torn,
             "segment that ends in an incomplete write",

@@ -35,10 +35,12 @@ const MASK: &str = "/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdel
 /// More than the node has processors, until its end.
 const BUSY: &str =
     "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
-/// The role that reads the bus for the agent: systemd continues it when it stops all services.
-const PAUSE_ROLE: &str = "paused=0; for process in /proc/[0-9]*; do \
-     if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^[^ ]*epitaph logind'; then kill -STOP ${process#/proc/} && paused=1; fi; \
-     done; [ $paused = 1 ]";
+/// Freezes the role that reads the bus for the agent: it passes no message on, not even late, and systemd kills it in the end.
+const FREEZE_ROLE: &str = "frozen=0; for process in /proc/[0-9]*; do \
+     if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^[^ ]*epitaph logind'; then \
+     echo 1 >/sys/fs/cgroup$(sed -n 's/^0:://p' $process/cgroup)/cgroup.freeze && frozen=1; fi; done; [ $frozen = 1 ]";
+/// logind's message.
+const ANNOUNCED: &str = "PrepareForShutdown";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
@@ -162,11 +164,11 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::Graceful => graceful(stage, name, &here(&before)),
         Case::DropIn => drop_in(stage, name, &here(&before)),
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
-        Case::ZeroPeriods => zero_periods(stage, name, &here(&before)),
+        Case::ZeroPeriods => zero_periods(stage, name, &here(&before), ANNOUNCED),
         Case::Unannounced => {
             node.run(BUSY)?;
-            node.run(PAUSE_ROLE)?;
-            zero_periods(stage, name, &here(&before))
+            node.run(FREEZE_ROLE)?;
+            zero_periods(stage, name, &here(&before), "stop signals of PID 1")
         }
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
@@ -192,6 +194,7 @@ fn drop_in(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String
     let (_, mut problems) = shown::unprotected(
         stage,
         &off,
+        ANNOUNCED,
         "the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)",
     )?;
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
@@ -245,7 +248,7 @@ fn slow(pods: &[Pod]) -> anyhow::Result<&Pod> {
 }
 
 /// Pods stay as they are, and their containers are started again after the boot.
-fn zero_periods(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
+fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], announcement: &str) -> anyhow::Result<Vec<String>> {
     let off = power_off(stage, name)?;
     let mut problems = Vec::new();
     if off.node.status != "True" {
@@ -263,7 +266,7 @@ fn zero_periods(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<S
             now => problems.push(format!("{} was not started again with its UID: {now:?}", pod.name)),
         }
     }
-    let (spans, found) = shown::unprotected(stage, &off, "shutdownGracePeriod is 0, which is the default")?;
+    let (spans, found) = shown::unprotected(stage, &off, announcement, "shutdownGracePeriod is 0, which is the default")?;
     problems.extend(found);
     problems.extend(shown::none_stayed_ready(&spans));
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);

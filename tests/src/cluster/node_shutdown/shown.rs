@@ -16,17 +16,18 @@ const SETTLED: Duration = Duration::from_secs(15);
 /// The spans of the shutdown with that verdict, once the time in which the node was down is among them; and what is wrong with the root.
 /// A spoofed one has no such time.
 pub fn root(stage: &Stage, off: &Off, verdict: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
-    let (announcements, is_down): (&[&str], bool) = match verdict {
-        "spoofed" => (&["spoofed PrepareForShutdown"], false),
-        // On a busy node logind's message may reach nobody before systemd stops the agent.
-        "unprotected" => (&["PrepareForShutdown", "stop signals of PID 1"], true),
-        _ => (&["PrepareForShutdown"], true),
+    let announcement = match verdict {
+        "spoofed" => "spoofed PrepareForShutdown",
+        _ => "PrepareForShutdown",
     };
+    root_by(stage, off, verdict, announcement)
+}
+
+/// The same of a shutdown whose first sign is this.
+fn root_by(stage: &Stage, off: &Off, verdict: &str, announcement: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
+    let is_down = verdict != "spoofed";
     let traces = || -> anyhow::Result<Vec<Value>> {
-        let mut found = Vec::new();
-        for announcement in announcements {
-            found.extend(stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?);
-        }
+        let mut found = stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?;
         found.retain(|trace| is_of(trace, &off.boot));
         Ok(found)
     };
@@ -157,8 +158,8 @@ fn of_pod(stage: &Stage, pod: &Pod, spans: &[Value], phase: &Value) -> anyhow::R
 }
 
 /// No lock, for this reason.
-pub fn unprotected(stage: &Stage, off: &Off, reason: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
-    let (spans, mut problems) = root(stage, off, "unprotected")?;
+pub fn unprotected(stage: &Stage, off: &Off, announcement: &str, reason: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
+    let (spans, mut problems) = root_by(stage, off, "unprotected", announcement)?;
     problems.extend(differs(
         &spans,
         "node.shutdown",
