@@ -31,6 +31,7 @@ pub fn root(stage: &Stage, off: &Off, verdict: &str) -> anyhow::Result<(Vec<Valu
         Ok(is_whole.then_some(spans))
     };
     until(SOON, "the trace of the shutdown", whole).with_context(|| last.clone())?;
+    // The subject is time: a second trace would come within it.
     nothing_more_within(SETTLED);
     let mut again = stage.jaeger.traces_with("epitaph.shutdown.announcement", announcement)?;
     again.retain(|trace| is_of(trace, &off.boot));
