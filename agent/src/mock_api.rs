@@ -1,4 +1,5 @@
-//! An API server for unit tests: it answers by a script, without a socket, so that a test can pause the runtime's time.
+//! An API server for unit tests: it answers by a script, without a socket, so that a test can pause the runtime's time. What breaks a
+//! real connection is not seen here: `tests/tests/pods_source` cuts one.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

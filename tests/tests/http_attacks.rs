@@ -221,7 +221,7 @@ fn flood(port: u16, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
     open.into_iter().map(|(stream, _)| stream).collect()
 }
 
-/// docs/threat-model.md: the only listeners.
+/// docs/threat-model.md: the only listeners of the agent's process for IP.
 #[test]
 fn nothing_listens_beyond_the_two_ports() -> anyhow::Result<()> {
     let Some(stage) = Stage::set("nothing_listens_beyond_the_two_ports")? else {

@@ -25,6 +25,8 @@ struct Run {
 /// Calls `run` so often, each time beside `loops` busy loops, and records the row after each: a task that is cut short has those before.
 pub fn runs(only: Option<&str>, times: usize, loops: usize, run: impl Fn() -> Result<Counts>) -> Result<ExitCode> {
     ensure!(times > 0, "no run: `--repeat 0`");
+    // Before the page changes: the commit would be a dirty one.
+    let stamp = prove::stamp()?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..loops {
@@ -38,21 +40,38 @@ pub fn runs(only: Option<&str>, times: usize, loops: usize, run: impl Fn() -> Re
         let mut done: Vec<Run> = Vec::new();
         for number in 1..=times {
             let begin = Stopwatch::start();
-            let counts = run()?;
+            // What keeps a run from its tests is a failure of the run, and ends the task.
+            let (counts, error) = match run() {
+                Ok(counts) => (counts, None),
+                Err(error) => (broken(&error), Some(error)),
+            };
             let took = begin.elapsed();
             println!(
-                "run {number} of {times} beside {loops} busy loops: {} min, {} passed, {} failed: {}",
+                "run {number} of {times} beside {loops} busy loops: {} min, {} passed, {} failed {:?}",
                 minutes(took),
                 counts.passed,
                 counts.failed,
-                names(&counts).join(", ")
+                names(&counts)
             );
             done.push(Run { took, counts });
-            println!("{}", prove::record(&row(only, loops, &done))?);
+            println!("{}", prove::record(&row(only, loops, &done), &stamp)?);
+            if let Some(error) = error {
+                return Err(error);
+            }
         }
         let is_well = done.iter().all(|run| run.counts.are_well());
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
+}
+
+/// As one failure with the error for its name; the cell of a table has no `|` and one line.
+fn broken(error: &anyhow::Error) -> Counts {
+    let text = format!("{error:#}").replace('|', "/");
+    Counts {
+        passed: 0,
+        failed: 1,
+        failed_names: vec![text.lines().next().unwrap_or_default().to_owned()],
+    }
 }
 
 /// Ends the loops, also where a run is an error.
@@ -123,6 +142,13 @@ mod tests {
                 failed_names: failed_names.iter().map(|name| (*name).to_owned()).collect(),
             },
         }
+    }
+
+    #[test]
+    fn an_error_is_one_failure_on_one_line_of_a_table() {
+        let counts = broken(&anyhow::anyhow!("a | b\nc").context("checking"));
+        assert!(!counts.are_well());
+        assert_eq!(counts.failed_names, ["checking: a / b"]);
     }
 
     #[test]

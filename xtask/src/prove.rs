@@ -95,9 +95,10 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         bail!("which tiers? {FLAGS}");
     }
     let path = shell::root().join(PAGE);
+    let stamp = stamp()?;
     let mut failed = 0;
     for tier in chosen {
-        let result = run(tier)?;
+        let result = run(tier, &stamp)?;
         failed += u32::from(!result.succeeded);
         // After each: a tier that is cut short costs none of the others.
         let before = fs::read_to_string(&path).unwrap_or_default();
@@ -122,17 +123,20 @@ impl Row {
 }
 
 /// Writes the row into the page, and returns it.
-pub fn record(row: &Row) -> Result<String> {
+pub fn record(row: &Row, stamp: &Stamp) -> Result<String> {
     let path = shell::root().join(PAGE);
     let before = fs::read_to_string(&path).unwrap_or_default();
-    let text = format!("{} {} | {} |", row.begin(), row.cells.join(" | "), stamp()?.join(" | "));
+    let text = format!("{} {} | {} |", row.begin(), row.cells.join(" | "), stamp.join(" | "));
     let page = page(&before, None, Some((row, &text)));
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
     Ok(text)
 }
 
 /// Date, kernel, commit.
-fn stamp() -> Result<[String; 3]> {
+pub type Stamp = [String; 3];
+
+/// Taken before the page changes: the commit would be a dirty one.
+pub fn stamp() -> Result<Stamp> {
     let commit = shell::read(
         Command::new("git")
             .current_dir(shell::root())
@@ -152,8 +156,8 @@ struct Outcome {
     cells: [String; 4],
 }
 
-fn run(tier: &Tier) -> Result<Outcome> {
-    let [date, kernel, commit] = stamp()?;
+fn run(tier: &Tier, stamp: &Stamp) -> Result<Outcome> {
+    let [date, kernel, commit] = stamp.clone();
     let mut cargo = shell::cargo();
     cargo
         .args(["run", "--quiet", "--package", "xtask", "--"])

@@ -233,6 +233,7 @@ impl Stage {
         let expected = &story.expected;
         if expected.root.is_empty() {
             until(OVER, "the pod to be gone", || Ok(self.gone(pod)?.then_some(())))?;
+            // The subject is time: a trace, or an Event, would come within it.
             nothing_more_within(Duration::from_secs(25));
             let traces = self.traces(pod)?;
             let is_its = |event: &&Value| event["regarding"]["uid"] == pod.uid.as_str();
@@ -257,6 +258,7 @@ impl Stage {
         {
             return Ok(vec![format!("{error:#}")]);
         }
+        // The subject is time: a second trace would come within it.
         nothing_more_within(SETTLED);
         let (traces, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(root);
         let mut problems = Vec::new();
@@ -480,7 +482,7 @@ pub(super) fn text(value: &Value) -> String {
 
 /// Traces and Events that must not come: no marker passes through the Jaeger behind them within a story's time.
 pub(super) fn nothing_more_within(time: Duration) {
-    // The subject is time: one more would come within it.
+    // The subject is time: that of each call.
     sleep(time);
 }
 

@@ -115,7 +115,6 @@ async fn an_agents_requests_per_termination() -> anyhow::Result<()> {
     })?;
     drop(shop.reports.take());
     agent.await?;
-    shop.counted("the end of the agent", &[])?;
     assert_eq!((counts.posted(Outcome::Posted), counts.requested("events")), (10, 2));
     for reason in PodsDropReason::ALL {
         assert_eq!(counts.requests.dropped(reason), 0, "{}", reason.name());

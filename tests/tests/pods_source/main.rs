@@ -437,6 +437,9 @@ async fn many_at_once(kubectl: &Kubectl, listener: &mut Listener) -> anyhow::Res
         "--wait=false",
     ])?;
     listener.full()?;
+    // All of them are gone from the API while nobody reads: most of the inputs find no room.
+    let left = kubectl.run(&["-n", "shop", "get", "pods", "-l", "of=many", "-o", "name"])?;
+    ensure!(left.trim().is_empty(), "{left}");
     for name in &names {
         let gone = listener.gone(name).await?;
         ensure!(gone.watched, "{name}: {gone:?}");

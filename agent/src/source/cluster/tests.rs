@@ -63,7 +63,7 @@ async fn a_change_of_a_pod_does_not_wait_for_its_owner() {
         assert_eq!(input, expected);
     }
     for name in ["a", "b"] {
-        // A wait for the owner would take two seconds. Time is paused: a busy machine is not one.
+        // A wait for the owner would take two seconds. Time is paused: a busy machine makes no such wait.
         let input = tokio::time::timeout(Duration::from_secs(1), sent.recv()).await;
         let Ok(Some((_, Input::Pod(sight)))) = input else {
             panic!("no change of {name}: {input:?}");

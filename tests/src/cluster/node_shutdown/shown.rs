@@ -41,6 +41,7 @@ fn root_by(stage: &Stage, off: &Off, verdict: &str, announcement: &str) -> anyho
         Ok(is_whole.then_some(spans))
     };
     until(SOON, "the trace of the shutdown", whole).with_context(|| last.clone())?;
+    // The subject is time: a second trace would come within it.
     nothing_more_within(SETTLED);
     let again = traces()?;
     let mut problems = Vec::new();
