@@ -22,9 +22,10 @@ const PAGE: u32 = 500;
 /// Most objects that one sweep looks at, 500 bytes each: the next sweep sees the others.
 const LOOKED_AT: usize = 50_000;
 
-/// Where more Epitaphs are over than can be removed at the usual rate in this time, the rate is higher, and no time is between two sweeps.
+/// Where more Epitaphs are due for removal than can be removed at the usual rate in this time, the rate is higher, and the next sweep follows.
 const SURPLUS_WITHIN: Duration = Duration::from_secs(60);
-/// The highest rate is 100 a second: five thousand nodes on which sixty pods an hour terminate write 83. Without it etcd would fill up.
+/// The highest rate is 100 a second, as fast as the API server removes one after the other: five thousand nodes on which sixty pods an hour
+/// terminate write 83. Without it etcd would fill up.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// Between two sweeps of many.
 const SHORT_REST: Duration = Duration::from_secs(1);
@@ -113,6 +114,15 @@ pub fn keep(
     Keeper(tokio::spawn(sweeper.run()), stats)
 }
 
+/// The end of a sweep in which the API server answered.
+#[derive(Clone, Copy)]
+struct Swept {
+    /// Many were due for removal, and most are removed: more may be due by now.
+    is_pressed: bool,
+    /// No removal failed.
+    is_clean: bool,
+}
+
 /// Which kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
@@ -137,36 +147,42 @@ impl Sweeper {
             tokio::time::sleep(rest).await;
             rest = self.settings.every;
             match self.sweep().await {
-                Ok(paused) => {
-                    if paused < self.settings.pause {
+                Ok(swept) => {
+                    if swept.is_pressed {
                         rest = rest.min(SHORT_REST);
                     }
-                    if std::mem::take(&mut self.is_logged) {
+                    if swept.is_clean && std::mem::take(&mut self.is_logged) {
                         tracing::info!("Epitaphs beyond their age and bounds are removed again");
                     }
                 }
-                Err(error) => self.failed(&error),
+                Err(error) => {
+                    self.stats.failed.fetch_add(1, Ordering::Relaxed);
+                    self.log_once(&error);
+                }
             }
         }
     }
 
-    /// One look at all Epitaphs of pods, then of nodes, and the removal of what is over. Returns the pause between two deletions of pods'.
-    async fn sweep(&mut self) -> kube::Result<Duration> {
+    /// One look at all Epitaphs of pods, then of nodes, and the removal of what is due.
+    async fn sweep(&mut self) -> kube::Result<Swept> {
         let of_pods = self.list(Of::Pods).await?;
         // A definition from before there were NodeEpitaphs.
         let of_nodes = match self.list(Of::Nodes).await {
             Err(error) if is(&error, 404) => Vec::new(),
             of_nodes => of_nodes?,
         };
-        let paused = self.remove(of_pods, Of::Pods).await?;
-        self.remove(of_nodes, Of::Nodes).await?;
-        Ok(paused)
+        let of_pods = self.remove(of_pods, Of::Pods).await?;
+        let of_nodes = self.remove(of_nodes, Of::Nodes).await?;
+        Ok(Swept {
+            is_clean: of_pods.is_clean && of_nodes.is_clean,
+            ..of_pods
+        })
     }
 
-    async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<Duration> {
+    async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<Swept> {
         let total = all.len() as u64;
-        let mut gone = 0;
-        let mut failed = None;
+        let (mut gone, mut failures) = (0, 0);
+        let mut away = None;
         let surplus = surplus(all, (self.clock)(), &self.settings.limits);
         let pause = pause(surplus.len(), self.settings.pause);
         let mut next = Instant::now();
@@ -179,13 +195,14 @@ impl Sweeper {
                 // Removed by somebody else, or written again since.
                 Err(error) if is(&error, 404) || is(&error, 409) => {}
                 Err(error) => {
-                    self.stats.failed.fetch_add(1, Ordering::Relaxed);
-                    let is_away = !matches!(error, kube::Error::Api(_)) || is(&error, 403);
-                    failed = Some(error);
                     // The others would fail, too: after the next list.
-                    if is_away {
+                    if !matches!(error, kube::Error::Api(_)) || is(&error, 403) {
+                        away = Some(error);
                         break;
                     }
+                    failures += 1;
+                    self.stats.failed.fetch_add(1, Ordering::Relaxed);
+                    self.log_once(&error);
                 }
             }
             next += pause;
@@ -201,9 +218,13 @@ impl Sweeper {
                 "Epitaphs beyond their age and bounds were removed"
             );
         }
-        match failed {
+        match away {
             Some(error) => Err(error),
-            None => Ok(pause),
+            None => Ok(Swept {
+                // What cannot be removed is tried again later.
+                is_pressed: pause < self.settings.pause && gone > failures,
+                is_clean: failures == 0,
+            }),
         }
     }
 
@@ -244,8 +265,7 @@ impl Sweeper {
         tokio::time::timeout(self.settings.timeout, request).await.map_err(late)?
     }
 
-    fn failed(&mut self, problem: &kube::Error) {
-        self.stats.failed.fetch_add(1, Ordering::Relaxed);
+    fn log_once(&mut self, problem: &kube::Error) {
         // Without the kind there is nothing to keep.
         if is(problem, 404) || std::mem::replace(&mut self.is_logged, true) {
             return;
