@@ -23,7 +23,7 @@ pub struct MissingEvidence {
     pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
     pub gap: bool,
-    /// The same of the time from which on the end of another process counts, and of the life of a victim of the OOM killer.
+    /// The same of the time in which the end of another process counts, and of the life of a victim of the OOM killer.
     pub gap_below: bool,
     /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
     pub late_start: Option<Boot>,
