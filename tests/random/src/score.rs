@@ -88,9 +88,15 @@ pub fn score(played: &Played, reports: &[Value]) -> Vec<Finding> {
         .into_iter()
         .filter(|axis| report[*axis] == "unknown")
         .collect();
-    // What clients of other sockets than TCP's lost is not observed: unknown is the right answer, if nothing else is.
-    let is_right = unknown == ["traffic"] && matches!(played.history.bind, Bind::Unix | Bind::Udp);
-    if !unknown.is_empty() && !is_right {
+    let History { bind, stop, .. } = &played.history;
+    let is_promised = |axis: &&str| match *axis {
+        // What clients of other sockets than TCP's lost is not observed.
+        "traffic" => matches!(bind, Bind::Unix | Bind::Udp),
+        // By docs/limits, where the report has who asked.
+        "cause" => matches!(stop, Stop::Inside { .. }) && report["stop"]["sender"]["role"] == "inside",
+        _ => false,
+    };
+    if !unknown.iter().all(is_promised) {
         add(
             Class::Unknown,
             format!("{} unknown: {}", unknown.join(" and "), text(report, "sentence")),
@@ -450,5 +456,32 @@ mod tests {
     #[test]
     fn unknown_is_counted() {
         assert_eq!(classes(truth(), &[with("traffic", json!("unknown"))]), [Class::Unknown]);
+        assert_eq!(classes(truth(), &[with("cause", json!("unknown"))]), [Class::Unknown]);
+    }
+
+    /// What docs/limits promises is unknown with that reason only.
+    #[test]
+    fn the_cause_of_a_stop_from_inside_is_unknown() {
+        let inside = |report: Value| {
+            let played = Played {
+                history: History {
+                    bind: Bind::V4,
+                    stop: Stop::Inside { signal: 15 },
+                    ..draw::history(1, |_| true)
+                },
+                container: String::new(),
+                truth: truth(),
+            };
+            score(&played, &[report])
+                .into_iter()
+                .map(|finding| finding.class)
+                .collect::<Vec<_>>()
+        };
+        let mut report = with("cause", json!("unknown"));
+        assert_eq!(inside(report.clone()), [Class::Unknown]);
+        report["stop"]["sender"]["role"] = json!("inside");
+        assert_eq!(inside(report.clone()), []);
+        report["exit"] = json!("unknown");
+        assert_eq!(inside(report), [Class::Unknown]);
     }
 }

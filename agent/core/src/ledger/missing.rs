@@ -24,7 +24,7 @@ pub struct MissingEvidence {
     pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
     pub gap: bool,
-    /// The same of the time from which on the end of another process counts, and of the life of a victim of the OOM killer.
+    /// The same of the time in which the end of another process counts, and of the life of a victim of the OOM killer.
     pub gap_below: bool,
     /// More facts than one timeline keeps.
     pub over_cap: bool,

@@ -135,13 +135,14 @@ impl Subjects {
                 state.rare_mut().own_exits.add_unix(at);
             }
         }
-        let (is_recorded, cgroup) = match what {
+        let (is_recorded, is_reason, cgroup) = match what {
             What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
-                (exit.armed.is_some_and(Armed::is_armed), exit.task.cgroup)
+                let is_armed = exit.armed.is_some_and(Armed::is_armed);
+                (is_armed, is_armed, exit.task.cgroup)
             }
             // Also where the sockets were recorded already: a signal that asks for no stop may have armed them, and have been the reason.
             What::Tcp(tcp) if tcp.closes_listener() => match tcp.cgroup {
-                Some(cgroup) => (true, cgroup),
+                Some(cgroup) => (true, tcp.by_own, cgroup),
                 None => return,
             },
             _ => return,
@@ -149,7 +150,7 @@ impl Subjects {
         let watch = self.watch();
         let Some(state) = self.subjects.get_mut(&home) else { return };
         state.rare_mut().own_exits.add(at, is_recorded);
-        if !is_recorded {
+        if !is_reason {
             return;
         }
         if !state.arm(home, cgroup) {

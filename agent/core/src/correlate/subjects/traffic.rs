@@ -365,7 +365,7 @@ impl Sockets {
         self.connections.iter().any(|(pair, of)| {
             let by_server = of.refused_by_server.map(|refused| refused.first);
             let first = earlier(by_server, of.refused_by_client).filter(|_| !of.by_kubelet && of.is_refused_to_others());
-            first.is_some_and(|at| at < before) && self.listeners.could_take(pair.local)
+            first.is_some_and(|at| at < before) && self.listeners.had_port(pair.local.port())
         })
     }
 

@@ -864,15 +864,85 @@ fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
     );
     // Workers that the main process has forked: with a client, and without.
     let worker = |held: &str| unit(held).replace("comm=sh", "comm=server");
-    check(&worker("listening serving"), expect![[r#"
+    check(
+        &worker("listening serving"),
+        expect![[r#"
         default-action: Stopped/DefaultAction/Quiet
           systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later; systemd sent SIGTERM to `server` (pid 107), which its default action terminated with its listener and connections open
           fix: install a SIGTERM handler in `server` (pid 107) that finishes the work in flight and then exits with 0
-    "#]]);
-    check(&worker("listening"), expect![[r#"
+    "#]],
+    );
+    check(
+        &worker("listening"),
+        expect![[r#"
         clean: Stopped/Clean/Quiet
           systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
-    "#]]);
+    "#]],
+    );
+}
+
+/// The verdict and its axes.
+fn headline(script: &str) -> String {
+    let shown = super::script::show(&super::script::run(script), false);
+    shown.lines().next().map(str::to_owned).unwrap_or_default()
+}
+
+/// Its own decision, for which nobody asked: whether the helper had work is not known.
+#[test]
+fn the_main_process_ends_its_own_server_before_its_exit() {
+    let shown = |line: &str| headline(&hidden(line));
+    let ends = "+59.999 TERM main -> server default exiting armed\n+60 exit server TERM listening armed";
+    assert_eq!(shown(ends), "unknown: Unknown/Unknown/Quiet");
+    // The handler's entry of a process that nobody stops is not recorded, nor that it raises the signal again.
+    let handles = "+57.999 TERM bash -> server handler unarmed\n+60 exit server TERM listening armed";
+    assert_eq!(shown(handles), "unknown: Unknown/Unknown/Quiet");
+}
+
+/// Of a manager below a shell: idle workers that it has forked, a helper beside a server that closes its listener, and more helpers than are kept.
+#[test]
+fn what_is_no_program_of_its_own_is_ended_by_systemds_signal() {
+    let unit = |others: &str| {
+        let shown = headline(&format!(
+            "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc manager in=app.service pid=106 start=+0.1 parent=main comm=manager
+        proc worker in=app.service pid=107 start=+0.2 parent=manager comm=manager
+        proc exporter in=app.service pid=108 start=+0.2 parent=manager comm=exporter
+        +0.001 exec main
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> manager handler already-armed
+        +1.0002 enter main TERM
+        +1.0003 enter manager TERM
+        {others}
+        +1.4 exit manager 0 looked already-armed
+        +1.5 exit main 0 already-armed
+        "
+        ));
+        shown.split('/').nth(1).unwrap_or_default().to_owned()
+    };
+    let worker = "+1.01 TERM systemd -> worker default exiting already-armed\n+1.011 exit worker TERM listening already-armed";
+    assert_eq!(unit(worker), "Clean");
+    let exporter = worker.replace("worker", "exporter");
+    assert_eq!(unit(&exporter), "DefaultAction");
+    let serves = format!("+1.005 tcp app.service closed 8080 by=manager\n{exporter}");
+    assert_eq!(unit(&serves), "Clean");
+    let with_client = serves.replace("listening", "listening serving");
+    assert_eq!(unit(&with_client), "DefaultAction");
+}
+
+#[test]
+fn a_gap_after_the_exit_of_the_main_process_may_hide_the_end_of_the_program() {
+    let script = two_shells(
+        "
+        +1.5 TERM inner -> server default exiting already-armed
+        +1.5018 exit server TERM listening already-armed
+        +1.502 exit inner 143 looked already-armed
+        ",
+    );
+    assert_eq!(headline(&script), "default-action: Stopped/DefaultAction/Quiet");
+    let missed = two_shells("+1.3 tick\n+1.9 start\n+1.9 scanned\n+20 tick");
+    assert_eq!(headline(&format!("-100 start\n{missed}")), "unknown: Stopped/Unknown/Unknown");
 }
 
 /// systemd holds the listener of a socket unit, and its wrapper has it, too.

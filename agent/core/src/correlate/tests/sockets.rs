@@ -730,11 +730,12 @@ fn without_a_stop_signal_no_text_has_one() {
         ),
         expect![[r#"
             refused-connections: Completed/Clean/Refused
-              PID 1 `app` exited by itself with code 0; 2 connections were refused (10.0.0.2)
-              fix: keep accepting before the exit until clients stop connecting
+              PID 1 `app` exited by itself with code 0; 2 connections were refused in the 0.9 s after the listener closed (10.0.0.2)
+              fix: 2 connections were refused in the 0.9 s after the listener closed: keep accepting for 2 s before the exit, or send clients elsewhere before the exit
+              +1.000 tcp: listener 10.0.0.1:80 closed by close()
+              +1.100 tcp: 2 connections accepted while the sockets were observed
               +1.200 sched_process_exit: PID 1 `app` exited with code 0
               +1.500 tcp: 2 connections refused
-              +2.500 tcp: 1 connection accepted while the sockets were observed
         "#]],
     );
 }

@@ -73,7 +73,12 @@ impl Life<'_> {
             inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
-            gap_below: ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), end),
+            gap_below: {
+                // As PID 1 exits, the kernel kills the others; any other leaves them to end later.
+                let is_last = self.main.as_ref().is_none_or(Candidate::is_ns_init);
+                let until = if is_last { end } else { self.others_until() };
+                ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), until)
+            },
             over_cap: timeline.over_cap_matters,
             earlier_stop: self.earlier_stop(),
             gap_before_stop: before_stop.filter_map(|gap| gap.to).max(),
@@ -165,15 +170,18 @@ impl Life<'_> {
         self.in_life(self.begin.minus(PASSED_ON))
     }
 
-    /// What was about the way of the stop signal inside, which does not end before the last process does.
-    fn lost_inside(&self, inside: &Inside) -> Vec<Hole> {
-        let from = self.below_from();
-        // The others of a unit end later.
-        let until = match self.state.others() {
+    /// Until when the end of other processes counts: those of a unit end later.
+    fn others_until(&self) -> Boot {
+        match self.state.others() {
             Others::None => self.until,
             Others::Exited(last) => self.until.max(last.plus(self.context.reorder)),
             Others::Run => self.until.max(self.now),
-        };
+        }
+    }
+
+    /// What was about the way of the stop signal inside, which does not end before the last process does.
+    fn lost_inside(&self, inside: &Inside) -> Vec<Hole> {
+        let (from, until) = (self.below_from(), self.others_until());
         let is_early = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::ProcessExit);
         let is_late = |hole: &&Hole| hole.is_of(Kind::SignalDeliver) && hole.overlaps(self.begin, until);
         let lost = self.ledger.of_all(from, until).filter(|hole| is_early(hole) || is_late(hole));

@@ -157,7 +157,7 @@ impl Life<'_> {
         };
         let (state, timeline, stop) = (self.state, self.timeline, self.stop);
         let since = stop.map_or(exit.at, |stop| stop.at);
-        let (mut killed, others_killed) = killed(state, timeline, &main.id, (since, stop.is_some(), &inside.forwards));
+        let (mut killed, others_killed) = killed(state, timeline, main, (stop, exit.at));
         // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
         let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
         let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);

@@ -1,11 +1,11 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{InnerSignal, Way, entries, handled, id, is_by, is_same, signals};
+use super::{InnerEntry, InnerSignal, Way, entries, handled, id, is_by, is_same, process, signals};
 use crate::attribute::Map;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, Served, State};
-use crate::correlate::subjects::timeline::Timeline;
-use crate::event::{ExitStatus, SignalResult};
-use crate::ids::{Pid, Signal};
+use crate::correlate::subjects::timeline::{SignalFact, Timeline};
+use crate::event::{Disposition, ExitStatus, SignalResult};
+use crate::ids::{Comm, Pid, Signal};
 use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
@@ -46,56 +46,47 @@ impl Way<'_> {
 /// See [`Inside::killed`], from then on; and what had clients, by its exit's record, up to [`PASSED_ON`] before. Whether there were others, which
 /// came in from outside as far as their sockets show.
 ///
-/// A program that another signal ended counts where that signal is none of `forwards`, which have rules of their own: a shell sends it on
-/// after the exit of the main process, systemd sends it to each process, and it can be of any number or of any sender.
+/// A program that the default action of another signal ended counts where that signal is none of the stop's way to that exit, which has
+/// rules of its own ([`Forward`]): a shell sends it on after the exit, systemd sends it to each process, and it can be of any number or of
+/// any sender.
 pub(in crate::correlate::subjects) fn killed(
     state: &State,
     timeline: &Timeline,
-    main: &ProcessId,
-    (since, asked, forwards): (Boot, bool, &[Forward]),
+    main: &Candidate,
+    (stop, end): (Option<&SignalFact>, Boot),
 ) -> (Vec<Killed>, bool) {
+    let since = stop.map_or(end, |stop| stop.at);
     // Above the main process of a unit is its wrapper.
     let above = state.first_process().map(|first| first.id);
-    let is_below = |of: &ProcessId| !main.same(of) && above.is_none_or(|above| !above.same(of));
+    let is_below = |of: &ProcessId| !main.id.same(of) && above.is_none_or(|above| !above.same(of));
     let mut all: Vec<InnerSignal> = signals(timeline).filter(|fact| is_below(&id(&fact.target))).collect();
     all.sort_by_key(InnerSignal::order);
-    let descent = Descent::new(state, main, &all);
-    let exits = |process: &InnerProcess| super::exit(state, &id(process));
-    let entries = entries(timeline);
-    // A handler that did its work raises the signal again, too.
-    let has_finished = |fact: &InnerSignal| {
-        let handled = handled((state, timeline), (fact.at, fact), &all, &entries);
-        handled.is_some_and(|(entered, raised)| {
-            raised.is_none_or(|raised| !is_at_once(entered, raised) || timeline.sockets.has_closed_listener(entered, raised.at))
-        })
+    let descent = Descent::new(state, &main.id, &all);
+    let defaults = Defaults {
+        state,
+        timeline,
+        main,
+        stop,
+        end,
+        signals: &all,
+        entries: &entries(timeline),
     };
-    let is_forward = |fact: &InnerSignal| {
-        let is_its =
-            |forward: &Forward| forward.signal == fact.signal || forward.kill.is_some_and(|kill| kill.signal == fact.signal);
-        forwards.iter().any(|forward| fact.to(&forward.target) && is_its(forward))
-    };
-    // What the main process itself has forked has its listener, too, and without a connection waits for work.
-    let mains = state.candidates.iter().find(|of| of.id.same(main)).map(|of| of.comm);
-    let is_program = |of: Served| Some(of.process().comm) != mains || of.held.connection || of.unobserved;
-    let kills = all.iter().filter(|fact| {
+    let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
-        let exit = exits(&fact.target);
-        is_anothers
-            && match fact.signal {
-                Signal::KILL => exit.is_none_or(|exit| is_by(exit, Signal::KILL)),
-                signal => {
-                    let is_by_default = exit.is_some_and(|exit| is_by(exit, signal)) && !has_finished(fact);
-                    is_by_default && !is_forward(fact) && served(state, &id(&fact.target)).is_some_and(is_program)
-                }
+        let exit = super::exit(state, &id(&fact.target));
+        let at = match fact.signal {
+            Signal::KILL => {
+                let is_killed = exit.is_none_or(|exit| is_by(exit, Signal::KILL));
+                fact.at_or_after(since.minus(PASSED_ON)).filter(|_| is_killed)
             }
+            signal => exit
+                .filter(|exit| is_by(*exit, signal))
+                .and_then(|_| defaults.has_ended(fact)),
+        };
+        at.filter(|_| is_anothers).map(|at| (at, fact))
     });
-    // A worker that got another signal before the stop is not of the stop.
-    let from = |fact: &InnerSignal| match fact.signal != Signal::KILL && asked {
-        true => since,
-        false => since.minus(PASSED_ON),
-    };
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
-    for (at, fact) in kills.filter_map(|fact| Some((fact.at_or_after(from(fact))?, fact))) {
+    for (at, fact) in kills {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
@@ -120,6 +111,75 @@ pub(in crate::correlate::subjects) fn killed(
     killed.sort_by_key(|killed| (!killed.is_program(), killed.kill.at, killed.process.tgid));
     killed.truncate(Inside::KILLED);
     (killed, others)
+}
+
+/// Which signals other than SIGKILL ended a program by their default action.
+struct Defaults<'a> {
+    state: &'a State,
+    timeline: &'a Timeline,
+    main: &'a Candidate,
+    stop: Option<&'a SignalFact>,
+    end: Boot,
+    signals: &'a [InnerSignal],
+    entries: &'a [InnerEntry],
+}
+
+impl Defaults<'_> {
+    /// When it was sent, if it did.
+    fn has_ended(&self, fact: &InnerSignal) -> Option<Boot> {
+        // A worker that got it before the stop is not of the stop; and without one, what the subject's own processes end before their exit
+        // is their own decision.
+        let from = match self.stop {
+            Some(stop) => stop.at,
+            None if fact.role == Role::Inside => self.end,
+            None => self.end.minus(PASSED_ON),
+        };
+        let at = fact.at_or_after(from)?;
+        let counts = !self.is_on_the_way(fact) && !self.is_handled(at, fact) && self.is_to_program(fact);
+        counts.then_some(at)
+    }
+
+    /// The stop signal, or a fault that another process sent instead, as [`Forward`] has it.
+    fn is_on_the_way(&self, fact: &InnerSignal) -> bool {
+        let Some(stop) = self.stop else { return false };
+        let in_time = |of: &InnerSignal| of.at_or_after(stop.at).is_some_and(|at| at <= self.end);
+        let is_forward = |of: &InnerSignal| of.sends_on(stop.signal.signal) && in_time(of) && of.to(&fact.target);
+        let is_it = |of: &InnerSignal| is_forward(of) && (of.signal == fact.signal || fact.is_fault_by_another());
+        self.signals.iter().any(is_it)
+    }
+
+    /// A handler that did its work raises the signal again, too. Of a process that nobody stops, the handler's entry is not recorded.
+    fn is_handled(&self, at: Boot, fact: &InnerSignal) -> bool {
+        let of = (self.state, self.timeline);
+        let Some((entered, raised)) = handled(of, (at, fact), self.signals, self.entries) else {
+            return fact.disposition == Disposition::Handler;
+        };
+        raised
+            .is_none_or(|raised| !is_at_once(entered, raised) || self.timeline.sockets.has_closed_listener(entered, raised.at))
+    }
+
+    /// By its exit's record. What its parent has forked has the parent's listener, and without a connection waits for work. Of a stop in which
+    /// a listener was closed, who has only another one may be a helper: see `terminated` of the judgement.
+    fn is_to_program(&self, fact: &InnerSignal) -> bool {
+        let Some(of) = served(self.state, &id(&fact.target)) else {
+            return false;
+        };
+        let is_forked = self.comm(fact.parent) == Some(fact.target.comm);
+        let is_helper = || fact.role != Role::Other && self.timeline.sockets.has_closed_listener(self.since(), self.end);
+        of.held.connection || of.unobserved || !is_forked && !is_helper()
+    }
+
+    fn since(&self) -> Boot {
+        self.stop.map_or(self.end, |stop| stop.at)
+    }
+
+    fn comm(&self, of: Pid) -> Option<Comm> {
+        let main = Some(self.main.as_inner()).filter(|main| main.tgid == of);
+        let exits = self.state.exits.iter().map(|(_, exit)| process(&exit.task));
+        let signalled = self.signals.iter().flat_map(|fact| [fact.target, fact.sender]);
+        let known = main.into_iter().chain(exits).chain(signalled);
+        known.into_iter().find(|known| known.tgid == of).map(|known| known.comm)
+    }
 }
 
 /// A process other than the main one that served clients and was ended by a signal without a record: unless something arms it, what is sent
