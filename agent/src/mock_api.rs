@@ -55,7 +55,11 @@ where
 
 /// The body of a failure.
 pub(crate) fn failure(code: u16, message: &str) -> Answer {
-    let reason = if code == 404 { "NotFound" } else { "" };
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        _ => "",
+    };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message,
     });
