@@ -18,7 +18,10 @@ fn rules() -> Vec<Rule> {
 #[test]
 fn the_files_are_those_of_the_code() {
     let groups = groups(60);
-    expect_file!["../../../../../deploy/alerts/epitaph.rules.yaml"].assert_eq(&rule_file(&groups));
+    let rules = rule_file(&groups);
+    expect_file!["../../../../../deploy/alerts/epitaph.rules.yaml"].assert_eq(&rules);
+    // A chart holds no file from outside of it.
+    expect_file!["../../../../../deploy/helm/epitaph/files/epitaph.rules.yaml"].assert_eq(&rules);
     expect_file!["../../../../../deploy/alerts/prometheusrule.yaml"].assert_eq(&prometheus_rule(&groups));
 }
 
