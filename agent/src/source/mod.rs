@@ -4,7 +4,6 @@ mod api_error;
 pub mod cluster;
 pub mod epitaphs;
 pub mod files;
-mod in_cluster;
 pub mod kernel;
 pub mod kubelet;
 pub mod logind;
