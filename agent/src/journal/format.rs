@@ -5,7 +5,7 @@ use epitaph_core::time::{Boot, Wall};
 use serde::{Deserialize, Serialize};
 
 use crate::recording::WriteError;
-use crate::recording::frames::{Numbers, append_numbered, stamp};
+use crate::recording::frames::{Numbers, append_to_number, stamp};
 
 /// Of a segment's format, which is that of a recording of the same version: from 2 on, frames have numbers.
 pub(crate) const VERSION: u32 = 2;
@@ -55,9 +55,9 @@ pub(super) const fn first_version() -> u32 {
     1
 }
 
-/// Appends a frame. Its number follows when it is written to a segment.
+/// Appends a frame. Its number and its checksum follow when it is written to a segment.
 pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
-    append_numbered(out, 0, stamp, body)
+    append_to_number(out, stamp, body)
 }
 
 /// Whether the frames of a segment of that version have numbers.

@@ -262,8 +262,7 @@ impl Past {
                     at,
                     length,
                 } => {
-                    self.skipped.damaged(skipped);
-                    self.skipped.missing(skipped, missing);
+                    self.skipped.before(skipped, missing);
                     is_segment = true;
                     let of_number = frames.bytes_of_number();
                     let place = Place {

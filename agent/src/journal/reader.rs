@@ -73,9 +73,12 @@ impl Skipped {
         self.damaged_bytes += bytes;
     }
 
-    /// So many frames that are missing after so many damaged bytes.
-    pub(super) fn missing(&mut self, damaged: u64, missing: u64) {
-        self.missing += if damaged == 0 { missing } else { 0 };
+    /// What was skipped before a frame. Damage explains missing frames; returns how many it does not explain.
+    pub(super) fn before(&mut self, damaged: u64, missing: u64) -> u64 {
+        self.damaged(damaged);
+        let unexplained = if damaged == 0 { missing } else { 0 };
+        self.missing += unexplained;
+        unexplained
     }
 
     pub(super) fn unreadable(&mut self, error: &dyn std::fmt::Display) {
@@ -318,8 +321,7 @@ impl Reader {
                         .zip(last)
                         .map_or(0, |(header, last)| last.missing_before(header));
                     if missing > 0 {
-                        self.skipped.missing(0, missing);
-                        self.holes.cut(missing);
+                        self.holes.cut(self.skipped.before(0, missing));
                         self.owes_begin = true;
                         return Some(Step::Missing);
                     }
@@ -340,13 +342,9 @@ impl Reader {
                 at,
                 length,
             } => {
-                self.skipped.damaged(skipped);
-                self.skipped.missing(skipped, missing);
+                self.holes.cut(self.skipped.before(skipped, missing));
                 segment.is_segment = true;
                 let (now, tag, body) = stamped(segment.frames.payload(at, length));
-                if skipped == 0 {
-                    self.holes.cut(missing);
-                }
                 self.holes.frame(now, tag, body);
                 Some(Step::Frame {
                     damaged: skipped > 0 || missing > 0,

@@ -518,17 +518,15 @@ fn evidence_without_a_header_is_stated_as_lost() {
     assert_eq!((skipped.damaged, skipped.unreadable), (1, 0));
 }
 
-/// A damaged end is cut where nothing follows: elsewhere the evidence that is missing would be missed by nobody.
-#[test]
-fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
-    let (_directory, path) = place();
+/// Of one run.
+fn write_three_segments(path: &Path) {
     let small = Options {
         max_bytes: 64 << 10,
-        ..options(&path)
+        ..options(path)
     };
     let opened = open(&small, &observation(), &|| false).unwrap();
     let mut n = 0;
-    while segments(&path).len() < 3 {
+    while segments(path).len() < 3 {
         opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
         // Not so far ahead of the disk that the oldest segment goes before the third is seen.
         if n.is_multiple_of(16) {
@@ -537,7 +535,17 @@ fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
         n += 1;
     }
     close(opened.thread);
-    let lost = |evidence: &[(Boot, Input)]| evidence.iter().any(|(_, input)| matches!(input, Input::Lost { .. }));
+}
+
+fn lost(evidence: &[(Boot, Input)]) -> bool {
+    evidence.iter().any(|(_, input)| matches!(input, Input::Lost { .. }))
+}
+
+/// A damaged end is cut where nothing follows: elsewhere the evidence that is missing would be missed by nobody.
+#[test]
+fn the_damaged_end_of_an_older_segment_is_stated_as_lost() {
+    let (_directory, path) = place();
+    write_three_segments(&path);
     assert!(!lost(&recovered(&path).1));
     let first = segments(&path).remove(0);
     let mut bytes = fs::read(&first).unwrap();
@@ -584,21 +592,7 @@ fn frames_that_were_cut_out_of_the_middle_are_noticed() {
 #[test]
 fn frames_that_were_cut_off_an_older_segment_are_noticed() {
     let (_directory, path) = place();
-    let small = Options {
-        max_bytes: 64 << 10,
-        ..options(&path)
-    };
-    let opened = open(&small, &observation(), &|| false).unwrap();
-    let mut n = 0;
-    while segments(&path).len() < 3 {
-        opened.journal.input(Boot(observation().since.0 + n), &Input::Tick);
-        if n.is_multiple_of(16) {
-            assert!(written(&opened.journal, n));
-        }
-        n += 1;
-    }
-    close(opened.thread);
-    let lost = |evidence: &[(Boot, Input)]| evidence.iter().any(|(_, input)| matches!(input, Input::Lost { .. }));
+    write_three_segments(&path);
     assert!(!lost(&recovered(&path).1) && read(&path).1.is_nothing());
     let first = segments(&path).remove(0);
     let bytes = fs::read(&first).unwrap();

@@ -32,15 +32,21 @@ pub(crate) const NUMBER: usize = 4;
 /// # Errors
 /// The payload is too long; nothing was appended.
 pub(crate) fn append(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
-    append_after(out, &[], stamp, body)
+    lay_out(out, &[], stamp, body).map(seal)
 }
 
 /// The same of a numbered frame.
 pub(crate) fn append_numbered(out: &mut Vec<u8>, number: u32, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
-    append_after(out, &number.to_le_bytes(), stamp, body)
+    lay_out(out, &number.to_le_bytes(), stamp, body).map(seal)
 }
 
-fn append_after(out: &mut Vec<u8>, number: &[u8], stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+/// The same without a number and a checksum yet: see [`number`].
+pub(crate) fn append_to_number(out: &mut Vec<u8>, stamp: &[u8], body: &[&[u8]]) -> Result<(), WriteError> {
+    lay_out(out, &[0; NUMBER], stamp, body).map(drop)
+}
+
+/// Without the checksum. Returns the frame.
+fn lay_out<'a>(out: &'a mut Vec<u8>, number: &[u8], stamp: &[u8], body: &[&[u8]]) -> Result<&'a mut [u8], WriteError> {
     let length = stamp.len() + body.iter().map(|part| part.len()).sum::<usize>();
     if length > MAX_PAYLOAD {
         return Err(WriteError::TooLong(length));
@@ -52,8 +58,7 @@ fn append_after(out: &mut Vec<u8>, number: &[u8], stamp: &[u8], body: &[&[u8]]) 
     out.extend_from_slice(number);
     out.extend_from_slice(stamp);
     body.iter().for_each(|part| out.extend_from_slice(part));
-    seal(&mut out[begin..]);
-    Ok(())
+    Ok(&mut out[begin..])
 }
 
 /// Writes the checksum of a frame.
@@ -63,7 +68,7 @@ fn seal(frame: &mut [u8]) {
     frame[4..PREFIX].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Numbers whole frames, which have any number, from `next` on.
+/// Numbers whole frames, which have any number and any checksum, from `next` on.
 pub(crate) fn number(mut frames: &mut [u8], next: &mut u32) {
     while !frames.is_empty() {
         let (frame, rest) = frames.split_at_mut(frame_length(frames));
