@@ -135,7 +135,7 @@ impl Pod {
         let spec = name.and_then(|name| self.spec(name));
         let (request, apart) = self.request_of(life, api).unzip();
         let away = away_during(request.as_ref(), life, api, now);
-        let request_unshown = self.is_request_unshown(life, api, now).then_some(Unshown::Request);
+        let request_unshown = self.hides_request(away.as_deref(), life).then_some(Unshown::Request);
         let has_hook = fact.spec.containers.iter().any(|of| of.pre_stop.is_some());
         let hook_unshown = (name.is_none() && has_hook).then_some(Unshown::Hook);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, request_unshown.is_some(), api);
@@ -261,9 +261,12 @@ impl Pod {
     /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
     pub fn is_request_unshown(&self, life: &Life, api: &Api, now: Boot) -> bool {
         let request = self.request_of(life, api).map(|(request, _)| request);
-        let is_away = away_during(request.as_ref(), life, api, now).is_some();
+        self.hides_request(away_during(request.as_ref(), life, api, now).as_deref(), life)
+    }
+
+    fn hides_request(&self, away: Option<&str>, life: &Life) -> bool {
         // The next container of that name proves that the pod went on.
-        (is_away || self.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
+        (away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
     }
 
     /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do.

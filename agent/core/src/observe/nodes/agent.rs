@@ -8,6 +8,7 @@ use crate::tolerances::{AGENT_ANSWERED_WITHIN, AGENT_ASKED_AGAIN, AGENT_ASKED_LA
 
 /// Unanswered requests until an agent counts as silent.
 const ASKS: u8 = 3;
+
 #[derive(Debug, Default)]
 pub(super) struct AgentCheck {
     pub address: Option<SocketAddr>,

@@ -9,8 +9,10 @@ pub struct Rule {
     /// What follows; `unknown` too, where a record that it rests on may be missing.
     pub exits: &'static [Exit],
     /// None: the rule does not apply. The second argument is what the lists before have found.
-    find: fn(&Case<'_>, &Finding) -> Option<Finding>,
+    find: Find,
 }
+
+type Find = fn(&Case<'_>, &Finding) -> Option<Finding>;
 
 pub struct Rules {
     pub of: &'static str,
@@ -37,8 +39,6 @@ pub const RULES: [Rules; 4] = [
         rules: SHUTDOWN,
     },
 ];
-
-type Find = fn(&Case<'_>, &Finding) -> Option<Finding>;
 
 const fn rule(observed: &'static str, exits: &'static [Exit], find: Find) -> Rule {
     Rule { observed, exits, find }

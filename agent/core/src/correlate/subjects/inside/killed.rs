@@ -55,7 +55,6 @@ pub(in crate::correlate::subjects) fn killed(
     main: &Candidate,
     (stop, end): (Option<&SignalFact>, Boot),
 ) -> (Vec<Killed>, bool) {
-    let since = stop.map_or(end, |stop| stop.at);
     // Above the main process of a unit is its wrapper.
     let above = state.first_process().map(|first| first.id);
     let is_below = |of: &ProcessId| !main.id.same(of) && above.is_none_or(|above| !above.same(of));
@@ -71,6 +70,7 @@ pub(in crate::correlate::subjects) fn killed(
         signals: &all,
         entries: &entries(timeline),
     };
+    let since = defaults.since();
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         let exit = super::exit(state, &id(&fact.target));
@@ -177,8 +177,8 @@ impl Defaults<'_> {
         let main = Some(self.main.as_inner()).filter(|main| main.tgid == of);
         let exits = self.state.exits.iter().map(|(_, exit)| process(&exit.task));
         let signalled = self.signals.iter().flat_map(|fact| [fact.target, fact.sender]);
-        let known = main.into_iter().chain(exits).chain(signalled);
-        known.into_iter().find(|known| known.tgid == of).map(|known| known.comm)
+        let mut known = main.into_iter().chain(exits).chain(signalled);
+        known.find(|known| known.tgid == of).map(|known| known.comm)
     }
 }
 
