@@ -44,7 +44,7 @@ impl MissingEvidence {
         self.lost.iter().any(|hole| hole.is_of(kind))
     }
 
-    /// Where a first stop signal that nobody saw may be.
+    /// Where a first stop signal that was not observed may be.
     pub fn hidden_stops(&self) -> impl Iterator<Item = &Hole> {
         let lost = self.lost.iter().filter(|hole| hole.is_of(Kind::SignalGenerate));
         lost.chain(&self.stops)
@@ -56,7 +56,7 @@ impl MissingEvidence {
         gaps.filter_map(|gap| gap.to).max()
     }
 
-    /// The same without times that nobody observed.
+    /// The same without gaps of the observation.
     pub fn lost_stops(&self) -> Vec<Hole> {
         self.stops.iter().filter(|hole| hole.why != Origin::Gap).copied().collect()
     }

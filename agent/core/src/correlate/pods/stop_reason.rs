@@ -163,7 +163,7 @@ impl Pod {
     fn stop_reason_by_shutdown(&self, request: Option<&Request>, life: &Life, api: &Api) -> Option<StopReason> {
         let shutdown = life.shutdown.as_ref()?;
         let latest = life.stop.or(life.end)?;
-        // A stop signal that nobody saw.
+        // A stop signal that was not observed.
         let hidden = life.hidden_stops.iter().map(|hole| hole.from).min();
         let hidden = hidden.filter(|_| life.stop.is_none());
         let earliest = life.stop.or(hidden).unwrap_or(latest);

@@ -411,7 +411,7 @@ impl State {
         }
     }
 
-    /// Without a timeline most exits are nobody's matter.
+    /// Without a timeline nothing rests on most exits.
     fn drop_exits(&mut self, dropped: impl IntoIterator<Item = (Boot, ProcessExit)>, counts: bool) {
         for (at, exit) in dropped {
             let matters = !is_plain(&exit);

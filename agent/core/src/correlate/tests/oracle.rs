@@ -107,7 +107,7 @@ fn histories_that_broke_the_rule() {
             +11.5 KILL runc -> log\n+11.51 exit log KILL\n+12 pod web app=137:Error log=137:Error\n+13 gone web",
             9.32,
         ),
-        // The deletion's own grace period is not that of an earlier stop, which nobody saw.
+        // The deletion's own grace period is not that of an earlier stop that was not observed.
         (
             "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\nproc probe in=web:app pid=991 ns=10 start=+5.9 parent=shim comm=probe
             +5 TERM runc -> main handler\n+6 exec probe\n+6.1 exit probe 0\n+100.05 pod web deleted=+100:1\n+101 exit main 0",
@@ -135,7 +135,7 @@ fn histories_that_broke_the_rule() {
     // Of a long grace period the stop signal may be long ago.
     let of_long_ago = "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\n+1 TERM runc -> main handler
         +1500.05 pod web deleted=+1500:3600\n+1510 exit main 0";
-    // What systemd ends after the main process, whose exit nobody saw, is no main process.
+    // What systemd ends after the main process, whose exit was not observed, is no main process.
     let left = "proc child in=web.service pid=201 start=+0.1 parent=main comm=child\n+1 TERM systemd -> main handler
         +1.001 enter main TERM\n+1.5 exit main 0\n+1.51 TERM systemd -> child default\n+1.511 exit child TERM\n+9 rmdir web.service";
     let scripts = of_pods.map(|(rest, lost)| (web(rest), lost));

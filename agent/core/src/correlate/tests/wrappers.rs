@@ -176,7 +176,7 @@ fn what_was_refused_since_the_program_closed_its_listener_belongs_to_the_termina
           fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
     "#]],
     );
-    // Longer before than what counts of a termination that nobody asked for: the count is the least.
+    // Longer before than what counts of a termination without a request: the count is the least.
     check(
         &drains("20.01", "32.4"),
         expect![[r#"

@@ -58,7 +58,7 @@ pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
     })
 }
 
-/// The container may have been stopped before the request: nobody observed whether it was.
+/// The container may have been stopped before the request: whether it was is not observed.
 fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
     let is_unseen = |hole: &Hole| hole.why == ledger::Origin::Gap && hole.from < request.earliest;
     let missing = &case.missing;

@@ -84,7 +84,7 @@ impl Life<'_> {
             clients: self.context.clients,
             kubelet_known: self.context.kubelet_known,
         });
-        // The same close refused them, longer ago than what counts of a termination that nobody asked for.
+        // The same close refused them, longer ago than what counts of a termination without a request.
         let is_part = self.is_unasked() && traffic.refused.count > 0 && timeline.sockets.has_refused_before(traffic.since);
         traffic.observed &= !is_part;
         traffic.cgroup_v1 = observed.is_v1;
