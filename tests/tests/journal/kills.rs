@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -16,7 +17,7 @@ use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Stop};
 use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::boot_now;
-use epitaph_tests::timeout::{holds, until_within};
+use epitaph_tests::timeout::{TIMEOUT, holds, until_within};
 use nix::libc::SIGTERM;
 
 use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story, until};
@@ -91,9 +92,9 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     let lines: Vec<Line> = (0..agents as u64).map(|n| Line::new(&stage, n)).collect::<Result<_, _>>()?;
     // Lines that still kill.
     let left = AtomicUsize::new(lines.len());
-    let ended = AtomicUsize::new(0);
+    let ended = Mutex::new(Vec::new());
     let (stage, left, ended) = (&stage, &left, &ended);
-    let (plays, lines) = std::thread::scope(|scope| {
+    let lines = std::thread::scope(|scope| {
         let playing: Vec<_> = (1..=PLAYERS)
             .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), left, ended)))
             .collect();
@@ -104,16 +105,15 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
             })
             .collect();
         let lines: Vec<_> = killing.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        let mut plays = Vec::new();
         for player in playing {
-            plays.extend(player.join().map_err(|_| anyhow::anyhow!("the players panicked"))??);
+            player.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
         }
-        let lines: Result<Vec<_>, _> = lines
+        let lines = lines
             .into_iter()
-            .map(|line| line.map_err(|_| anyhow::anyhow!("an agent's thread panicked"))?)
-            .collect();
-        anyhow::Ok((plays, lines?))
+            .map(|line| line.map_err(|_| anyhow::anyhow!("an agent's thread panicked"))?);
+        lines.collect::<anyhow::Result<Vec<_>>>()
     })?;
+    let plays = locked(ended);
     for (line, runs) in &lines {
         let reports: Vec<Report> = reports(&line.journal)?.into_values().collect();
         sent_as_they_are_kept(&line.collector, &reports)?;
@@ -138,19 +138,22 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     Ok(())
 }
 
-fn play(stage: &Stage, mut random: Random, left: &AtomicUsize, ended: &AtomicUsize) -> anyhow::Result<Vec<Play>> {
-    let mut plays = Vec::new();
+/// What ended goes to `ended`.
+fn play(stage: &Stage, mut random: Random, left: &AtomicUsize, ended: &Mutex<Vec<Play>>) -> anyhow::Result<()> {
     while left.load(Ordering::Relaxed) > 0 {
         let story: &'static Story = Box::leak(Box::new(any(&mut random)));
         let role = stage.players.cast(story)?;
         let played = stage.players.play(&role)?;
         let differs = played.differs(&role);
         ensure!(differs.is_empty(), "{}: {}", story.name, differs.join("\n"));
-        plays.push(Play::of(role.subject.as_str(), story, &played)?);
-        ended.fetch_add(1, Ordering::Relaxed);
+        locked(ended).push(Play::of(role.subject.as_str(), story, &played)?);
         pause(&mut random, Duration::from_secs(1));
     }
-    Ok(plays)
+    Ok(())
+}
+
+fn locked(plays: &Mutex<Vec<Play>>) -> MutexGuard<'_, Vec<Play>> {
+    plays.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The moments of plays and kills.
@@ -228,7 +231,7 @@ fn kill_and_restart(
     line: &mut Line,
     kills: usize,
     most: Duration,
-    (left, ended): (&AtomicUsize, &AtomicUsize),
+    (left, ended): (&AtomicUsize, &Mutex<Vec<Play>>),
 ) -> anyhow::Result<Vec<Run>> {
     let begin = now();
     let killing = Killing(left);
@@ -265,9 +268,9 @@ fn kill_and_restart(
     let mut last = stage.agent_with(journal, *port, &ROOM)?;
     let ready = Some(boot_now());
     // Of the next plays that end, more than were under way: one at least began while the last agent observed.
-    let before = ended.load(Ordering::Relaxed);
+    let before = locked(ended).len();
     until_within(Duration::from_secs(600), "a play that the last agent sees begin", || {
-        let since = ended.load(Ordering::Relaxed) - before;
+        let since = locked(ended).len() - before;
         Ok(holds(since as u64 > PLAYERS, || format!("{since} have ended")))
     })?;
     drop(killing);
@@ -275,16 +278,22 @@ fn kill_and_restart(
         let left = left.load(Ordering::Relaxed);
         Ok(holds(left == 0, || format!("{left} go on")))
     })?;
-    // Behind all of them. What was over before is reported and sent by then, or never.
+    // Behind all of them. What was over before is reported and sent by then, held for what may still come, or never reported.
     let marker = stage.play(story("completed"))?;
     until("the marker at the collector", || {
         let reports = reports(journal).unwrap_or_default();
         let marker = reports.values().find(|report| report.subject() == marker);
         marker.is_some_and(|report| collector.times(&report.request) > 0)
     })?;
+    // What an agent holds when it ends is its successor's, and this one has none.
     let killed = boot_now();
-    ensure!(last.end(TO_END)?.success(), "{}", last.log());
     runs.push(Run { started, ready, killed });
+    until_within(TIMEOUT, "each play's report", || {
+        let reports: Vec<Report> = reports(journal).unwrap_or_default().into_values().collect();
+        let judged = judge(&locked(ended), &runs, &reports, &gaps(stage, journal)?);
+        Ok(judged.map(drop).map_err(|wrong| wrong.to_string()))
+    })?;
+    ensure!(last.end(TO_END)?.success(), "{}", last.log());
     Ok(runs)
 }
 
