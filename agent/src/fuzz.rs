@@ -4,7 +4,8 @@
 //! panic, and each input may cost [`CPU`] and [`MEMORY`] at most. The toolchain is the stable one, without instrumentation: an input
 //! with a new outcome becomes a seed. `cargo xtask fuzz [TARGET] [--time SECONDS]` runs longer than the tests of every day.
 //!
-//! A failing input is shrunk and written to the corpus, where it stays as a regression test.
+//! A failing input is shrunk and written to the corpus, where it stays as a regression test. A target is a test in the module `fuzz` of its
+//! room (`fuzz_tests.rs`), and has a name in `xtask/src/fuzz.rs`.
 
 mod finished_report;
 mod memory;

@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md holds: a room imports what its row allows, every room has a row, and every file that the page names exists.
+//! docs/rooms.md holds: a room imports what its row allows, and every room has a row. The modules hold ARCHITECTURE.md and its pictures, and
+//! the links of the pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,12 +8,14 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+#[path = "architecture/map.rs"]
+mod map;
 #[path = "architecture/pages.rs"]
 mod pages;
 #[path = "architecture/picture.rs"]
 mod picture;
 
-/// Of one room, as the page says it.
+/// Of one room, as docs/rooms.md has it.
 struct Row {
     /// `epitaph-core`, `epitaph`.
     krate: String,
@@ -32,7 +35,7 @@ const NO_ROOMS: [&str; 2] = ["lib", "main"];
 
 #[test]
 fn rooms_import_only_what_their_rows_allow() {
-    let rows = rows(&page());
+    let rows = rows();
     let mut wrong = Vec::new();
     let mut found = BTreeSet::new();
     for (krate, dir) in CRATES {
@@ -72,13 +75,13 @@ fn rooms_import_only_what_their_rows_allow() {
     }
     wrong.sort();
     wrong.dedup();
-    assert!(wrong.is_empty(), "ARCHITECTURE.md and the code differ:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "docs/rooms.md and the code differ:\n{}", wrong.join("\n"));
 }
 
 /// The rooms of the core are in an order: none imports another that imports it, by whatever way.
 #[test]
 fn the_rooms_of_the_core_are_no_circle() {
-    let rows = rows(&page());
+    let rows = rows();
     let core: BTreeMap<&String, &BTreeSet<String>> = rows
         .iter()
         .flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)))
@@ -99,15 +102,6 @@ fn the_rooms_of_the_core_are_no_circle() {
         assert!(!ready.is_empty(), "these rooms import each other in a circle: {left:?}");
         done.extend(ready);
     }
-}
-
-#[test]
-fn every_file_that_the_page_names_exists() {
-    let page = page();
-    let named: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|text| is_path(text)).collect();
-    let missing: Vec<_> = named.iter().filter(|path| !root().join(path).exists()).collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md names what does not exist: {missing:?}");
-    assert!(named.len() > 30, "the page names files: {named:?}");
 }
 
 /// An oracle that shares code with what it judges shares its faults.
@@ -209,14 +203,11 @@ fn sleeps(line: &str) -> bool {
     })
 }
 
-fn is_path(text: &str) -> bool {
-    const TOP: [&str; 7] = ["agent/", "agent-ebpf/", "tests/", "xtask/", "deploy/", "docs/", ".ci/"];
-    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
-    is_plain && TOP.iter().any(|top| text.starts_with(top))
-}
+const MAP: &str = "ARCHITECTURE.md";
+const ROOMS: &str = "docs/rooms.md";
 
-fn page() -> String {
-    fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md")
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn root() -> PathBuf {
@@ -227,10 +218,10 @@ fn root() -> PathBuf {
 }
 
 /// The tables of rooms: below a heading that names the crate in backticks, rows `| room | what | may import |`; `*` allows all.
-fn rows(page: &str) -> BTreeMap<String, Vec<Row>> {
+fn rows() -> BTreeMap<String, Vec<Row>> {
     let mut rows: BTreeMap<String, Vec<Row>> = BTreeMap::new();
     let mut krate = None;
-    for line in page.lines() {
+    for line in page(ROOMS).lines() {
         if line.starts_with('#') {
             krate = CRATES
                 .iter()
@@ -253,8 +244,9 @@ fn rows(page: &str) -> BTreeMap<String, Vec<Row>> {
     rows
 }
 
-fn quoted(cell: &str) -> impl Iterator<Item = &str> {
-    cell.split('`').skip(1).step_by(2)
+/// What is in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 /// `sink/otlp` where there is such a row, else `sink`.

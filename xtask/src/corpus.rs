@@ -1,4 +1,4 @@
-//! The corpus of recordings, `tests/corpus`: what the rules are held to (ARCHITECTURE.md).
+//! The corpus of recordings, `tests/corpus`: what the rules are held to (`agent/tests/corpus/main.rs`).
 
 use std::{
     collections::BTreeSet,

@@ -23,7 +23,7 @@ use crate::{
 /// What may run beside what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Loads probes, or plays containers: agents of other tests would see them.
+    /// Loads probes, or plays containers: agents of other tests would see them. Also a program that no list below names.
     Live,
     /// Real servers, for which the tests mostly wait, and no container.
     Servers,

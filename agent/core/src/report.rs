@@ -1,4 +1,8 @@
 //! The results of the core: reports for the sinks, commands for the sources.
+//!
+//! Facts and judgement are apart. The subjects complete the facts of a termination, the pods add the Kubernetes context, and only then
+//! [`Termination::judged`] has them judged, once; a report holds both. A container that runs long after its grace period is judged by its
+//! facts so far ([`Stuck`]).
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -5,6 +5,9 @@
 //! `tests/corpus/*/NAME.epitaph` is a recording, `NAME.expected` beside it what its replay gives: verdicts, axes, ids and times,
 //! without sentences. `UPDATE_EXPECT=1` writes the expected files anew; `EPITAPH_CORPUS=DIRECTORY` makes recordings first, for
 //! `cargo xtask corpus`.
+//!
+//! A change touches an expected line only with the reason in the same commit, and replaces a recording only where the story or timeline
+//! itself has changed: old recordings also prove that old records stay readable.
 
 mod cut;
 mod difference;

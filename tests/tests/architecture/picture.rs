@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::{CRATES, dependencies, import, module_of, page, paths, root, rows};
+use super::{CRATES, MAP, dependencies, import, module_of, page, paths, root, rows};
 
 /// An arrow of docs/images/architecture.svg, and the file that has this import because of it.
 struct Arrow {
@@ -132,7 +132,7 @@ const BESIDE: &str = "epitaph-core pure commands: watch, forget, list events rep
 
 #[test]
 fn each_step_of_an_observation_is_an_import() {
-    let page = page();
+    let page = page(MAP);
     let picture = page.split("```").nth(1).expect("a picture");
     let mut wrong = Vec::new();
     for (drawn, file, room) in WAY {
@@ -165,7 +165,7 @@ fn imports(file: &str) -> BTreeSet<String> {
         .iter()
         .find(|(_, dir)| file.starts_with(&format!("{dir}/src/")))
         .unwrap_or_else(|| panic!("{file} is of no crate with rooms"));
-    let rows = rows(&page());
+    let rows = rows();
     let dependencies = dependencies(&root().join(dir).join("Cargo.toml"));
     let path = root().join(file);
     let module = module_of(&root().join(dir).join("src"), &path);

@@ -1,3 +1,4 @@
+{{- /* A container has a file of its own, so that the pod's containers (`_logind.tpl`) do not mix. */}}
 {{- define "epitaph.container.agent" -}}
 - name: agent
   image: {{ include "epitaph.image" . }}
