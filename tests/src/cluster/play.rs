@@ -11,7 +11,7 @@ use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
 use crate::cluster::reported::{differs, differs_in_events, differs_in_place, has_span, outline, reported_twice, roots};
 use crate::cluster::stories::{Act, From, NAMESPACE, Story};
-use crate::cluster::{Cluster, deploy, node_name};
+use crate::cluster::{Cluster, deploy};
 use crate::jaeger::Jaeger;
 use crate::timeout::until_within;
 use crate::traces::kind_of;
@@ -58,17 +58,23 @@ impl Stage {
     pub fn play(&self, story: &Story) -> anyhow::Result<Vec<String>> {
         self.clean_up(story)?;
         if let Some(switch) = story.kubelet {
-            self.cluster
-                .node(&node_name(1))?
-                .configure_kubelet(&json!({ switch: true }))?;
+            self.switch_kubelets(switch, true)?;
         }
         let played = self.play_here(story);
         if let Some(switch) = story.kubelet {
-            self.cluster
-                .node(&node_name(1))?
-                .configure_kubelet(&json!({ switch: false }))?;
+            self.switch_kubelets(switch, false)?;
         }
         played
+    }
+
+    /// Of every node: the scheduler chooses the pod's.
+    fn switch_kubelets(&self, switch: &str, is_on: bool) -> anyhow::Result<()> {
+        let nodes = self
+            .kubectl
+            .run(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        nodes
+            .split_whitespace()
+            .try_for_each(|node| self.cluster.node(node)?.configure_kubelet(&json!({ switch: is_on })))
     }
 
     fn play_here(&self, story: &Story) -> anyhow::Result<Vec<String>> {

@@ -177,15 +177,19 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         ..by_itself(
             "restarted-in-place-beside-its-kubelet",
-            "the same while the kubelet restarts: it finds the exit when it is back",
+            "the same while the kubelet is away, longer than a report waits for the status: the kernel's record and the rules alone",
             |name| in_place(name, json!({"command": ["sh", "-c", "sleep 30; exit 88"]}), json!({})),
             &[
                 Act::OnNode(
-                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; systemctl start kubelet",
+                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 15; systemctl start kubelet",
                 ),
                 Act::UntilRestarted,
             ],
-            IN_PLACE,
+            Expected {
+                cause: "completed",
+                sentence: &["code 88", "restart rules list"],
+                ..IN_PLACE
+            },
         )
     },
     by_itself(

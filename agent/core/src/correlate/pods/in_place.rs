@@ -1,6 +1,6 @@
 //! A pod that restarts in place (KEP-5532): one container exits with a code of its restart rules, and the kubelet ends and removes all
 //! others and starts all again, in the same pod and sandbox. The removed containers have no status any more: `lastState` has 137
-//! and the reason `RestartingAllContainers` for each, without an id.
+//! and the reason `RestartingAllContainers` for each, without an id. The container that began it keeps its id until it starts again.
 
 use crate::ids::ContainerId;
 use crate::kubernetes::{Detail, StopReason};
@@ -33,10 +33,12 @@ impl Pod {
             return;
         }
         let of_name = |named: &Named| named.name == status.name && !named.in_place;
+        // The container that began it keeps its id until it is started again.
+        let is_of_next = |id: &ContainerId| status.id.as_ref() == Some(id) && !is_removed(&status.state);
         let earlier = self
             .names
             .iter_mut()
-            .filter(|(id, named)| of_name(named) && status.id.as_ref() != Some(*id))
+            .filter(|(id, named)| of_name(named) && !is_of_next(id))
             .max_by_key(|(_, named)| named.order());
         let (Some((_, named)), Some(last)) = (earlier, &status.last) else {
             return;
@@ -54,10 +56,9 @@ impl Pod {
         let known = self.fact.as_ref().filter(|known| known.pod.uid == fact.pod.uid);
         let before = known.and_then(|known| known.containers.iter().find(|of| of.name == status.name));
         let Some(before) = before else { return false };
-        let is_waiting = matches!(&status.state, ContainerState::Waiting { reason } if reason.as_deref() == Some(REASON));
         let is_announced = fact.restarting || known.is_some_and(|known| known.restarting);
         let had_other = !before.last.as_ref().is_some_and(is_placeholder);
-        had_other || before.restarts < status.restarts && (is_waiting || is_announced)
+        had_other || before.restarts < status.restarts && (is_removed(&status.state) || is_announced)
     }
 
     /// A status with the exit of its container, before the kubelet writes its placeholder over it.
@@ -128,10 +129,21 @@ impl Pod {
         })
     }
 
+    /// The kubelet removed the container to restart the pod, and did not start it again: what its status says is about the life that ended.
+    pub(super) fn is_still_removed(&self, status: &ContainerStatus) -> bool {
+        let lives = self.names.values().filter(|named| named.name == status.name);
+        status.id.is_none() && lives.max_by_key(|named| named.order()).is_some_and(|last| last.in_place)
+    }
+
     /// Whether an earlier life of the id was ended that way.
     pub(super) fn is_in_place(&self, id: &ContainerId) -> bool {
         self.names.get(id).is_some_and(|named| named.in_place)
     }
+}
+
+/// The kubelet removed the container, and has not started the next.
+fn is_removed(state: &ContainerState) -> bool {
+    matches!(state, ContainerState::Waiting { reason } if reason.as_deref() == Some(REASON))
 }
 
 /// Without an id: the kubelet's own words about a container that it removed.

@@ -419,7 +419,7 @@ impl Pod {
                     && reported.as_ref().is_some_and(|of| of.exit_code == 0);
             // Not a name with another reported termination, and not a container that was never created.
             let never = status.id.is_none() && status.restarts == 0 && reported.as_ref().is_none_or(|of| !of.never_started());
-            let known = was_reported || is_earlier || never || is_held(&status.name);
+            let known = was_reported || is_earlier || never || is_held(&status.name) || self.is_still_removed(status);
             (!known).then(|| (status.name.clone(), reported))
         });
         over.collect()

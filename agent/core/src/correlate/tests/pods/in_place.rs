@@ -26,7 +26,7 @@ const POD: &str = "
 /// What the kubelet (1.36) writes: first the exit and the condition, then that it removed both, then the next life of each.
 const STATUS: &str = "
     +1.2 pod web source=88:Error restarting=yes
-    +1.9 pod web source=waiting:RestartingAllContainers source.id=- source.last=-:137:RestartingAllContainers source.restarts=1 \
+    +1.9 pod web source=waiting:RestartingAllContainers source.last=-:137:RestartingAllContainers source.restarts=1 \
      app=waiting:RestartingAllContainers app.id=- app.last=-:137:RestartingAllContainers app.restarts=1
     +2.4 pod web restarting=no source.id=web:source:2 source=running app.id=web:app:2 app=running";
 
@@ -250,6 +250,30 @@ fn the_pods_own_report_follows_its_deletion() {
             app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
             pod web clean Deleted unclean=false: container `source` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `source`, the handler ran, and the process exited with code 0, 0.1 s later
         "#]],
+    );
+}
+
+/// Deleted before it is started again: the kubelet's last words are about the life that ended, and nothing ran after it.
+#[test]
+fn a_pod_that_is_deleted_while_it_restarts() {
+    let rest = "
+        +2 pod web deleted=+1.95:30
+        +2.2 pod web source.id=web:source:2 source=128:StartError
+        +2.3 pod web app=137:ContainerStatusUnknown
+        +3 gone web";
+    let status = STATUS
+        .lines()
+        .filter(|line| !line.contains("+2.4 "))
+        .collect::<Vec<_>>()
+        .join("\n");
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{status}{rest}")),
+        expect![[r#"
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows ContainerStatusUnknown, exit code 137; the kernel: exited with 0 at SIGTERM
+        pod web runtime-failed Deleted unclean=true: container `source`: the container runtime did not start the program; the pod's status reports StartError, exit code 128
+          fix: read the waiting or terminated message of the container in the pod's status: the command, a mount, the image or the container runtime itself failed
+    "#]],
     );
 }
 
