@@ -47,8 +47,6 @@ const ROOT: u64 = 1;
 
 const V2: u32 = 0;
 
-const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
-
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The running kernel's type information; None: `/sys/kernel/btf/vmlinux`. A file helps where sysfs is not visible: a
@@ -259,7 +257,7 @@ impl Kernel {
         for probe in PROBES {
             let is_blind = kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp;
             let choice = match is_blind {
-                true => Choice::Unsupported(NO_SOCKETS.to_owned()),
+                true => Choice::Unsupported(ProbeState::NO_SOCKETS.to_owned()),
                 false => probe.choose(layout, options.oldest),
             };
             // Where the probes of sockets are not attached, none of them stands in for another.

@@ -24,7 +24,7 @@ fn a_listener_that_closes_leaves_the_traffic_unknown() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80"),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
         "#]],
     );
 }
@@ -36,7 +36,7 @@ fn a_listener_that_the_exit_closes_leaves_the_traffic_unknown() {
         &stop("+1.9999 tcp app closed 80 by-exit"),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
     "#]],
     );
 }
@@ -47,13 +47,13 @@ fn what_is_seen_counts_all_the_same() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp other connect-reset 80 5002"),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine that did not use a Service) (10.0.0.2)
               fix: at least 1 connection was refused in the 0.3 s after the listener closed: keep accepting for at least 1 s after the stop signal, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
               +1.200 tcp: listener 10.0.0.1:80 closed by close()
-              +1.500 tcp: 1 connection refused, counted only for clients on this machine: no reset by the server was seen
+              +1.500 tcp: 1 connection refused, counted only for clients on this machine that did not use a Service: no reset by the server was seen
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -108,7 +108,24 @@ fn a_listener_that_closed_long_before_the_stop_leaves_the_traffic_unknown() {
         )),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
+        "#]],
+    );
+}
+
+/// A job that ends by itself has no stop signal, and its reader asks why the traffic is unknown all the same.
+#[test]
+fn without_a_stop_the_reason_is_named_too() {
+    check(
+        &container(&format!(
+            "{OF_THIS_MACHINE}
+        +1.9999 tcp app closed 80 by-exit
+        +2 exit main 0 armed
+        "
+        )),
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              PID 1 `app` exited by itself with code 0; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
         "#]],
     );
 }
