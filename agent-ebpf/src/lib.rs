@@ -576,7 +576,7 @@ pub mod armed_by {
     pub const OWN: u32 = 2;
 }
 
-/// Places of the map `AT_FUNCTIONS`: resets that passed the programs at functions.
+/// Places of the map `AT_FUNCTIONS`: resets without a socket that passed the programs at functions.
 pub mod at_functions {
     /// `tcp_v4_send_reset`.
     pub const IPV4: u32 = 0;

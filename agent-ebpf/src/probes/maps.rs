@@ -84,8 +84,8 @@ static CLOSED_PORTS: HashMap<ListenerKey, ClosedPort> = HashMap::with_max_entrie
 #[map]
 static REFUSED_BY_CLIENT: Array<u32> = Array::with_max_entries(1, 0);
 
-/// Resets that passed each program at a function, while any cgroup was armed. User space sends itself one of each when it has attached
-/// them: a compiler may have inlined the function at the place that calls it.
+/// Resets without a socket that passed each program at a function, while any cgroup was armed. User space sends itself one of each when it
+/// has attached them, and again and again: a compiler may have inlined the function at the place that calls it, and a setting can stop them.
 #[map]
 static AT_FUNCTIONS: Array<u64> = Array::with_max_entries(at_functions::SLOTS, 0);
 

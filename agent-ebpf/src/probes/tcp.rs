@@ -294,8 +294,11 @@ pub fn tcp_v6_send_reset(ctx: FEntryContext) -> i32 {
 #[inline(always)]
 fn at_function(ctx: &FEntryContext, slot: u32) {
     if maps::any_armed() {
-        maps::passed_function(slot);
         let [sk, skb] = Nullable::two(ctx.as_ptr(), [ctx.arg(0), ctx.arg(1)]);
+        // That of a full socket does not show that the program sees a closed port: it is sent from other places, too.
+        if sk.number() == 0 {
+            maps::passed_function(slot);
+        }
         // SAFETY: the function's socket, NULL or of any kind, and its packet.
         unsafe {
             if let Err(mini) = full(sk) {
