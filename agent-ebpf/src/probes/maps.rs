@@ -10,7 +10,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_by, armed_count,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, SHARED, VERSION, Watched, address, armed_by, armed_count,
     armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
@@ -574,7 +574,7 @@ fn forget_port(key: &ListenerKey) -> Option<u64> {
 /// The listener that would have accepted a connection to this address. A later listener there does not count: a connection that is
 /// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
-pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
+pub fn closed_by(netns: Netns, port: u16, address: [u64; 2]) -> Option<u64> {
     let mut key = closed_port(netns, port, address);
     let mut found = listener(&key);
     if found.is_none() && address::is_v4(address) {
