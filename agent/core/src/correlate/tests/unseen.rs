@@ -3,6 +3,9 @@
 use expect_test::expect;
 
 use super::{check, check_evidence, container};
+use crate::fixtures::script;
+use crate::report::Report;
+use crate::verdict::TrafficAxis;
 
 /// As before 6.10 without a program at tcp_v4_send_reset.
 const OF_THIS_MACHINE: &str = "+0.5 probe tcp_send_reset by=inet_sock_set_state of-this-machine\n";
@@ -113,6 +116,32 @@ fn a_listener_that_closed_long_before_the_stop_leaves_the_traffic_unknown() {
     );
 }
 
+/// The program closed it, nothing terminated, and what was recorded of it is dropped.
+#[test]
+fn a_listener_that_was_forgotten_before_the_stop_leaves_the_traffic_unknown() {
+    let traffic = |server: &str| {
+        let script = container(&format!(
+            "{OF_THIS_MACHINE}
+        +10 tcp app closed 80 by-own server={server} client={server}
+        +13 tick
+        +30 tick
+        +130 tick
+        +200 tick
+        +300 TERM runc -> main handler armed
+        +300.001 enter main TERM
+        +301 exit main 0
+        "
+        ));
+        let terminated = |report: &Report| match report {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        };
+        script::run(&script).iter().find_map(terminated).expect("a termination")
+    };
+    assert_eq!(traffic("10.0.0.1"), TrafficAxis::Unknown);
+    assert_eq!(traffic("127.0.0.1"), TrafficAxis::Quiet);
+}
+
 /// A job that ends by itself has no stop signal, and its reader asks why the traffic is unknown all the same.
 #[test]
 fn without_a_stop_the_reason_is_named_too() {
@@ -187,7 +216,7 @@ fn clients_of_other_sockets_are_not_quiet() {
     assert!(!is_unknown(&handler("")));
     // The next cases to it: none, and of a worker that left before.
     for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
-        let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
+        let shown = script::show(&script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
 }
@@ -203,7 +232,7 @@ fn handler(open: &str) -> String {
 }
 
 fn is_unknown(script: &str) -> bool {
-    let shown = super::script::show(&super::script::run(script), false);
+    let shown = script::show(&script::run(script), false);
     shown.starts_with("clean-exit: Stopped/Clean/Unknown")
 }
 
