@@ -106,6 +106,8 @@ fields! {
     SockCgroup = "sock" "sk_cgrp_data.cgroup",
     SockCgroupTagged = "sock" "sk_cgrp_data.val",
     NetInum = "net" "ns.inum",
+    /// A random number of the namespace.
+    NetHashMix = "net" "hash_mix",
     CsockBindBucket = "inet_connection_sock" "icsk_bind_hash",
     BindBucketReuse = "inet_bind_bucket" "fastreuse",
     InetSport = "tcp_sock" "inet_conn.icsk_inet.inet_sport",

@@ -576,7 +576,7 @@ pub mod armed_by {
     pub const OWN: u32 = 2;
 }
 
-/// Places of the map `AT_FUNCTIONS`: resets that passed the programs at functions.
+/// Places of the map `AT_FUNCTIONS`: resets without a socket that passed the programs at functions.
 pub mod at_functions {
     /// `tcp_v4_send_reset`.
     pub const IPV4: u32 = 0;
@@ -603,13 +603,34 @@ pub mod closed_by {
     pub const OWNER: usize = 1;
 }
 
-/// Key of `CLOSED_PORTS`: network namespace (inode number), port (host byte order), and the listener's address as in [`Tcp::local`], in
+/// A network namespace in a [`ListenerKey`]: the inode number, and above it 16 bits of the kernel's random number for the namespace, where the
+/// kernel's types have that. The number alone is not enough: the kernel gives the lowest free one, that of a terminated pod to the next pod.
+/// 0 unknown.
+pub type Netns = u64;
+
+pub const fn netns(inode: u32, random: u32) -> Netns {
+    inode as u64 | ((random ^ random >> 16) as u64 & 0xffff) << 48
+}
+
+/// Key of `CLOSED_PORTS`: network namespace, port (host byte order), and the listener's address as in [`Tcp::local`], in
 /// words as they are in memory. Another process of the namespace can listen on the same port of another address.
 pub type ListenerKey = [u64; 3];
 
-pub const fn closed_port(netns: u32, port: u16, address: [u64; 2]) -> ListenerKey {
-    [netns as u64 | (port as u64) << 32, address[0], address[1]]
+pub const fn closed_port(netns: Netns, port: u16, address: [u64; 2]) -> ListenerKey {
+    [netns | (port as u64) << 32, address[0], address[1]]
 }
+
+const _: () = {
+    let (first, second) = (netns(4_026_532_000, 0x1234_5678), netns(4_026_532_000, 0x1234_5679));
+    let address = address::ANY_V6;
+    // The same inode number of another namespace is another key; the record has the inode number.
+    assert!(closed_port(first, 8080, address)[0] != closed_port(second, 8080, address)[0]);
+    assert!(first as u32 == 4_026_532_000 && second as u32 == first as u32);
+    // No part covers another.
+    assert!(closed_port(netns(u32::MAX, 0), 0, address)[0] == 0xffff_ffff);
+    assert!(closed_port(0, u16::MAX, address)[0] == 0xffff << 32);
+    assert!(closed_port(netns(0, 0xffff), 0, address)[0] == 0xffff << 48);
+};
 
 /// Addresses in words as they are in memory.
 pub mod address {

@@ -10,7 +10,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, SHARED, VERSION, Watched, address, armed_by, armed_count,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, SHARED, VERSION, Watched, address, armed_by, armed_count,
     armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
@@ -84,8 +84,8 @@ static CLOSED_PORTS: HashMap<ListenerKey, ClosedPort> = HashMap::with_max_entrie
 #[map]
 static REFUSED_BY_CLIENT: Array<u32> = Array::with_max_entries(1, 0);
 
-/// Resets that passed each program at a function, while any cgroup was armed. User space sends itself one of each when it has attached
-/// them: a compiler may have inlined the function at the place that calls it.
+/// Resets without a socket that passed each program at a function, while any cgroup was armed. User space sends itself one of each when it
+/// has attached them, and again and again: a compiler may have inlined the function at the place that calls it, and a setting can stop them.
 #[map]
 static AT_FUNCTIONS: Array<u64> = Array::with_max_entries(at_functions::SLOTS, 0);
 
@@ -574,7 +574,7 @@ fn forget_port(key: &ListenerKey) -> Option<u64> {
 /// The listener that would have accepted a connection to this address. A later listener there does not count: a connection that is
 /// refused was refused by none, and any process of the network namespace could listen for a moment.
 #[inline(always)]
-pub fn closed_by(netns: u32, port: u16, address: [u64; 2]) -> Option<u64> {
+pub fn closed_by(netns: Netns, port: u16, address: [u64; 2]) -> Option<u64> {
     let mut key = closed_port(netns, port, address);
     let mut found = listener(&key);
     if found.is_none() && address::is_v4(address) {

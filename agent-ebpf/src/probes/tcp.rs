@@ -14,7 +14,9 @@ use aya_ebpf::macros::{btf_tracepoint, fentry};
 use aya_ebpf::maps::ring_buf::RingBufEntry;
 use aya_ebpf::programs::{BtfTracePointContext, FEntryContext};
 use epitaph_ebpf::nested::{ERROR_REPORT, RECEIVE_RESET, SEND_RESET, SET_STATE};
-use epitaph_ebpf::{Class, Field, Header, Kind, Tcp, address, at_functions, closed_port, connects, tcp_flags, tcp_op, watch};
+use epitaph_ebpf::{
+    Class, Field, Header, Kind, Netns, Tcp, address, at_functions, closed_port, connects, tcp_flags, tcp_op, watch,
+};
 
 use super::kernel::{Direct, Nullable, Probed, Ptr, Read, cgroup_id, distance, has, task_cgroup, with_current};
 use super::maps::{self, Charge};
@@ -135,7 +137,7 @@ fn closes_listener(old: u8, new: u8) -> bool {
 /// A listener of a watched cgroup that closes without a stop request arms the cgroup: below a wrapper, the program may have exited, or may
 /// do so soon.
 #[inline(always)]
-unsafe fn listener_closed(sk: Ptr, tcp: Ptr, cgroup: u64, netns: u32) {
+unsafe fn listener_closed(sk: Ptr, tcp: Ptr, cgroup: u64, netns: Netns) {
     unsafe {
         let known = maps::watched(cgroup);
         let is_by_own = !maps::is_armed_by_others(cgroup);
@@ -200,7 +202,7 @@ unsafe fn client(sk: Ptr, tcp: Ptr, cgroup: u64, op: u8, (old, new): (u8, u8), b
 /// The client's socket reports the closed port: its remote end is our local one. Only a client of the same network namespace:
 /// elsewhere, the same number is another port.
 #[inline(always)]
-unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: u32) {
+unsafe fn refused_client(sk: Ptr, tcp: Ptr, netns: Netns) {
     unsafe {
         let port = u16::from_be(Direct::get(sk, Field::SockDport));
         let (client, server) = ends(sk);
@@ -294,8 +296,11 @@ pub fn tcp_v6_send_reset(ctx: FEntryContext) -> i32 {
 #[inline(always)]
 fn at_function(ctx: &FEntryContext, slot: u32) {
     if maps::any_armed() {
-        maps::passed_function(slot);
         let [sk, skb] = Nullable::two(ctx.as_ptr(), [ctx.arg(0), ctx.arg(1)]);
+        // That of a full socket does not show that the program sees a closed port: it is sent from other places, too.
+        if sk.number() == 0 {
+            maps::passed_function(slot);
+        }
         // SAFETY: the function's socket, NULL or of any kind, and its packet.
         unsafe {
             if let Err(mini) = full(sk) {
@@ -358,7 +363,7 @@ unsafe fn reset_by_full(sk: Ptr, is_of_task: bool, state: u8, reason: u32) {
 
 /// Both ends of a reset that no connected socket sent. Only the port says to whom its client wanted to talk.
 struct Unconnected {
-    netns: u32,
+    netns: Netns,
     local: [u64; 2],
     remote: [u64; 2],
     local_port: u16,
@@ -371,14 +376,13 @@ struct Unconnected {
 
 /// Of the device that received it; 0 unknown. Only a packet that met a socket has lost its device (tcp_v4_rcv, tcp_v6_rcv).
 #[inline(always)]
-unsafe fn netns_of_packet(skb: Ptr) -> u32 {
+unsafe fn netns_of_packet(skb: Ptr) -> Netns {
     unsafe {
         let device: Ptr = Direct::get(skb, Field::SkbDev);
         if device.is_null() {
             return 0;
         }
-        let net: Ptr = Direct::get(device, Field::NetDeviceNet);
-        Direct::get(net, Field::NetInum)
+        netns_of(Direct::get(device, Field::NetDeviceNet))
     }
 }
 
@@ -394,7 +398,7 @@ unsafe fn header(skb: Ptr, offset: Field) -> Ptr {
 /// to a connection whose handshake was under way when the listener closed: its client believes in it. A FIN requests nothing any more, and
 /// an RST is not answered.
 #[inline(always)]
-unsafe fn without_connection(skb: Ptr, netns: u32) -> Option<Unconnected> {
+unsafe fn without_connection(skb: Ptr, netns: Netns) -> Option<Unconnected> {
     const SYN: u8 = 0x02;
     const ACK: u8 = 0x10;
     const FIN: u8 = 0x01;
@@ -635,7 +639,7 @@ unsafe fn exiting_in<R: Read>(current: Ptr) -> u64 {
 
 /// A record in which only these, their container, the header and `tgid` are not 0.
 #[inline(always)]
-unsafe fn blank(class: Class, op: u8, cgroup: u64, netns: u32) -> Option<RingBufEntry<Tcp>> {
+unsafe fn blank(class: Class, op: u8, cgroup: u64, netns: Netns) -> Option<RingBufEntry<Tcp>> {
     let known = maps::watched(cgroup);
     let container = known[watch::CONTAINER];
     let charge = Charge {
@@ -650,7 +654,7 @@ unsafe fn blank(class: Class, op: u8, cgroup: u64, netns: u32) -> Option<RingBuf
         (size_of::<Header>() / 8..size_of::<Tcp>() / 8).for_each(|i| words.add(i).write_volatile(0));
         (*record).cgroup = cgroup;
         (*record).container = container;
-        (*record).netns = netns;
+        (*record).netns = netns as u32;
         (*record).op = op;
         (*record).tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     }
@@ -698,10 +702,19 @@ unsafe fn tagged_cgroup(sk: Ptr) -> u64 {
 }
 
 #[inline(always)]
-unsafe fn netns(sk: Ptr) -> u32 {
+unsafe fn netns(sk: Ptr) -> Netns {
+    unsafe { netns_of(Direct::get(sk, Field::SockNet)) }
+}
+
+#[inline(always)]
+unsafe fn netns_of(net: Ptr) -> Netns {
     unsafe {
-        let net: Ptr = Direct::get(sk, Field::SockNet);
-        Direct::get(net, Field::NetInum)
+        let random = if has(Field::NetHashMix) {
+            Direct::get(net, Field::NetHashMix)
+        } else {
+            0
+        };
+        epitaph_ebpf::netns(Direct::get(net, Field::NetInum), random)
     }
 }
 

@@ -103,7 +103,7 @@ impl SeenClients {
         match self {
             SeenClients::All => None,
             SeenClients::OfThisMachine => Some((
-                "refused clients of other machines are not seen: the traffic of a container that closes a listener is unknown",
+                "refused clients of other machines and of Services are not seen: the traffic of a container that closes a listener is unknown",
                 ProbeState::ALL_CLIENTS,
             )),
             SeenClients::None => Some((
@@ -170,6 +170,25 @@ impl ProbeState {
     const ALL_CLIENTS: &str = "run kernel 6.10 or newer, or one that accepts BPF programs at tcp_v4_send_reset and \
                                tcp_v6_send_reset (arm64: 6.4 or newer): docs/limits/kernels.md";
 
+    /// Reason where the kernel identifies no socket's cgroup.
+    pub const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
+    /// Its remedy.
+    pub const USE_V2: &str = "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)";
+    const REPORT: &str = "this kernel should support the probe: please report it, with the output of `epitaph doctor`";
+
+    /// What is not known of refused clients where the probe of that name does not show all of them, and what to do. None: nothing is missing,
+    /// or the probe shows other things.
+    pub fn trouble(&self, name: &str) -> Option<(&str, &'static str)> {
+        match self {
+            ProbeState::Active => None,
+            ProbeState::Substituted { clients, .. } => clients.trouble(),
+            ProbeState::Unsupported(_) | ProbeState::Failed(_) if name != ProbeState::REFUSALS => None,
+            ProbeState::Unsupported(reason) if reason == ProbeState::NO_SOCKETS => Some((reason, ProbeState::USE_V2)),
+            ProbeState::Unsupported(reason) => Some((reason, ProbeState::ALL_CLIENTS)),
+            ProbeState::Failed(reason) => Some((reason, ProbeState::REPORT)),
+        }
+    }
+
     /// Of which clients the probe's evidence is observed.
     pub fn clients(&self) -> SeenClients {
         match self {
@@ -199,6 +218,18 @@ mod tests {
         assert_eq!(refused.ok(), Some(SeenClients::OfThisMachine));
         let errors = of("inet_sock_set_state (the error with which a connection closes)");
         assert_eq!(errors.ok(), Some(SeenClients::All));
+    }
+
+    #[test]
+    fn where_refused_clients_are_not_seen_the_remedy_is_that_of_the_cause() {
+        let remedy = |state: ProbeState| state.trouble(ProbeState::REFUSALS).map(|(_, remedy)| remedy);
+        let unsupported = |reason: &str| ProbeState::Unsupported(reason.to_owned());
+        assert_eq!(remedy(unsupported(ProbeState::NO_SOCKETS)), Some(ProbeState::USE_V2));
+        assert_eq!(remedy(unsupported("no function")), Some(ProbeState::ALL_CLIENTS));
+        assert_eq!(remedy(ProbeState::Failed("EINVAL".to_owned())), Some(ProbeState::REPORT));
+        assert_eq!(remedy(ProbeState::Active), None);
+        // Of another probe.
+        assert_eq!(unsupported("no tracepoint").trouble("inet_sk_error_report"), None);
     }
 
     #[test]

@@ -238,7 +238,7 @@ pub struct Traffic {
     pub other_sockets: bool,
     /// A process without a TCP socket read the stop signal without a handler, so that no probe ran there: it may have closed such sockets.
     pub unlooked: bool,
-    /// A listener closed, and this kernel does not show the refused clients of other machines.
+    /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
     pub unseen_clients: bool,
     /// Begin of the counts below.
     pub since: Boot,

@@ -227,6 +227,9 @@ pub struct ReadyArgs {
     /// Address of an agent or observer; all addresses of a host name are asked. Without it, the `listen` address of the configuration
     #[arg(value_name = "HOST:PORT")]
     pub targets: Vec<String>,
+    /// Also ask every address of this name, such as a headless Service; without DNS the name is left out, and the output says so
+    #[arg(long, value_name = "HOST:PORT")]
+    pub each: Vec<String>,
     /// TOML file with that `listen` address; not read if an address is given
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,

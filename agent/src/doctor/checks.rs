@@ -123,11 +123,12 @@ fn unsupported(name: &str, reason: &str) -> Finding {
         };
         return Finding::problem(check, &trouble);
     }
-    Finding::note(
-        check,
-        message,
-        Some("nothing to fix; what this probe observes is reported as unknown (docs/limits.md)".into()),
-    )
+    let remedy = match ProbeState::Unsupported(reason.to_owned()).trouble(name) {
+        Some((_, remedy)) => remedy,
+        None if reason == ProbeState::NO_SOCKETS => ProbeState::USE_V2,
+        None => "nothing to fix; what this probe observes is reported as unknown (docs/limits.md)",
+    };
+    Finding::note(check, message, Some(remedy.into()))
 }
 
 pub fn proc(facts: &Facts) -> Vec<Finding> {

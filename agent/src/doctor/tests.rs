@@ -94,7 +94,8 @@ fn a_probe_that_shows_a_part_of_the_clients_is_a_note_with_the_remedy() {
     };
     let part = of(SeenClients::OfThisMachine);
     assert!(
-        part.contains("note     probe tcp_send_reset") && part.contains("refused clients of other machines are not seen"),
+        part.contains("note     probe tcp_send_reset")
+            && part.contains("refused clients of other machines and of Services are not seen"),
         "{part}"
     );
     assert!(part.contains("remedy: run kernel 6.10 or newer"), "{part}");
@@ -103,6 +104,23 @@ fn a_probe_that_shows_a_part_of_the_clients_is_a_note_with_the_remedy() {
         all.contains("ok       probe tcp_send_reset") && !all.contains("remedy"),
         "{all}"
     );
+}
+
+#[test]
+fn where_no_refused_client_is_seen_the_remedy_is_not_nothing() {
+    let of = |name: &str, reason: &str| {
+        let mut facts = well();
+        facts.probes = Probes::Tried {
+            states: vec![(name.to_owned(), ProbeState::Unsupported(reason.to_owned()))],
+            shrunk: None,
+        };
+        text(&examine(&facts))
+    };
+    let v1 = "remedy: boot with cgroup v2";
+    assert!(of("tcp_send_reset", ProbeState::NO_SOCKETS).contains(v1));
+    assert!(of("inet_sock_set_state", ProbeState::NO_SOCKETS).contains(v1));
+    let other = of("tcp_send_reset", "this kernel has no sock.sk_cgrp_data.cgroup");
+    assert!(other.contains("remedy: run kernel 6.10 or newer"), "{other}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use epitaph_core::attribute::Attribution;
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
 use epitaph_core::ids::CgroupId;
-use epitaph_core::input::{Input, Observation};
+use epitaph_core::input::{Input, LossScope, Observation, ProbeState};
 use epitaph_core::node::NodeEvent;
 use epitaph_core::peers::Peers;
 use epitaph_core::report::Command;
@@ -262,8 +262,9 @@ impl Live {
         let written = self.kernel.give_back_ports();
         count_map_error(&mut self.pipeline, written);
         if now.since(self.swept) >= SWEEP {
-            self.swept = now;
+            let before = std::mem::replace(&mut self.swept, now);
             self.sweep(now)?;
+            self.test_refusals(before)?;
         }
         Ok(())
     }
@@ -430,6 +431,39 @@ impl Live {
         self.obey(idle.into_iter().map(Command::Forget).collect())?;
         let written = self.kernel.give_back(now);
         count_map_error(&mut self.pipeline, written);
+        Ok(())
+    }
+
+    /// Some programs can stop without an error: see [`Kernel::test_refusals`](crate::source::kernel::Kernel::test_refusals).
+    fn test_refusals(&mut self, before: Boot) -> Result<(), RuntimeError> {
+        let (state, turn) = match self.kernel.test_refusals(before) {
+            Ok(None) => return Ok(()),
+            Ok(Some(turned)) => turned,
+            Err(error) => {
+                count_map_error(&mut self.pipeline, Err(error));
+                return Ok(());
+            }
+        };
+        match turn.missed_since {
+            None => tracing::warn!(
+                remedy = "set kernel.ftrace_enabled to 1 on the node (sysctl)",
+                "refused clients are seen by {} only: the programs at tcp_v4_send_reset and tcp_v6_send_reset have stopped",
+                turn.by
+            ),
+            Some(_) => tracing::info!("refused clients are seen by {} again", turn.by),
+        }
+        // What they did not show can be any number.
+        let missed = turn.missed_since.map(|since| Input::Lost {
+            kind: Kind::Tcp,
+            scope: LossScope::Machine,
+            since,
+            count: 1,
+        });
+        let name = ProbeState::REFUSALS.to_owned();
+        for input in [missed, Some(Input::Probe { name, state })].into_iter().flatten() {
+            let commands = self.pipeline.feed(clock::now(), input)?;
+            self.obey(commands)?;
+        }
         Ok(())
     }
 

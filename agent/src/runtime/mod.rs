@@ -132,10 +132,11 @@ fn all_sent(sink: &otlp::Sink) -> Result<(), RuntimeError> {
 /// `epitaph ready [HOST:PORT...]`.
 pub fn ready(args: &cli::ReadyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let targets = match args.targets.as_slice() {
+        [] if !args.each.is_empty() => Vec::new(),
         [] => vec![ready::own(&Config::load(args.config.as_deref(), env, &Overrides::default())?)?.to_string()],
         given => given.to_vec(),
     };
-    block_on(ready::ready(&targets, args.wait))
+    block_on(ready::ready(&targets, &args.each, args.wait))
 }
 
 /// Those of which there are some: `1 damaged line`, `2 damaged lines`.

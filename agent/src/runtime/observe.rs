@@ -222,7 +222,7 @@ fn load_probes(config: &Config, procfs: &Procfs, has_others: bool) -> Result<Att
     if let Some(v1) = v1.filter(|v1| v1.is_alone) {
         tracing::warn!(
             controller = v1.controller,
-            remedy = "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
+            remedy = ProbeState::USE_V2,
             "this machine has cgroup v1 only: the traffic of every termination is unknown, because the kernel knows the cgroup of a \
              socket in v2 only"
         );

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
+use epitaph_core::input::ProbeState;
 use epitaph_core::text::bounded;
 use http::{StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -41,13 +42,13 @@ pub(super) fn own(config: &Config) -> Result<SocketAddr, RuntimeError> {
     Ok(address)
 }
 
-/// Returns when every address of every target is ready, or `wait` is over.
-pub(super) async fn ready(targets: &[String], wait: Duration) -> Result<(), RuntimeError> {
+/// Returns when every address of every target, and of every name of `each` that has one, is ready, or `wait` is over.
+pub(super) async fn ready(targets: &[String], each: &[String], wait: Duration) -> Result<(), RuntimeError> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let mut last = None;
     let until_ready = async {
         loop {
-            match all(&client, targets).await {
+            match all(&client, targets, each).await {
                 Ok(ready) => return ready,
                 Err(error) => last = Some(error),
             }
@@ -55,7 +56,7 @@ pub(super) async fn ready(targets: &[String], wait: Duration) -> Result<(), Runt
         }
     };
     let answered = if wait.is_zero() {
-        all(&client, targets).await
+        all(&client, targets, each).await
     } else {
         let waited = tokio::time::timeout(wait, until_ready).await;
         waited.map_err(|_| last.unwrap_or_else(|| RuntimeError::new(SysExit::Unavailable, "no answer in time")))
@@ -66,7 +67,7 @@ pub(super) async fn ready(targets: &[String], wait: Duration) -> Result<(), Runt
 type HttpClient = Client<HttpConnector, Empty<Bytes>>;
 
 /// A text for each address, if all are ready.
-async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<String>, RuntimeError> {
+async fn all(client: &HttpClient, targets: &[String], each: &[String]) -> Result<Vec<String>, RuntimeError> {
     let mut ready = Vec::new();
     for target in targets {
         let unknown = |why: String| {
@@ -77,6 +78,19 @@ async fn all(client: &HttpClient, targets: &[String]) -> Result<Vec<String>, Run
         let addresses: Vec<_> = addresses.map_err(|error| unknown(error.to_string()))?.collect();
         if addresses.is_empty() {
             return Err(unknown("the name has no address".to_owned()));
+        }
+        for address in addresses {
+            ready.push(one(client, address).await?);
+        }
+    }
+    // Last: a cluster without DNS answers this question late.
+    for name in each {
+        let addresses: Vec<_> = match tokio::net::lookup_host(name).await {
+            Ok(addresses) => addresses.collect(),
+            Err(_) => Vec::new(),
+        };
+        if addresses.is_empty() {
+            ready.push(format!("{name} has no address here (no DNS?): not every agent was asked\n"));
         }
         for address in addresses {
             ready.push(one(client, address).await?);
@@ -114,13 +128,14 @@ fn unseen(body: &str) -> Option<String> {
     }
     #[derive(serde::Deserialize)]
     struct Probe {
-        state: String,
+        name: String,
         reason: Option<String>,
         remedy: Option<String>,
     }
     let ready: Ready = serde_json::from_str(body).ok()?;
-    let mut substituted = ready.probes.into_iter().filter(|probe| probe.state == "substituted");
-    let (reason, remedy) = substituted.find_map(|probe| probe.reason.zip(probe.remedy))?;
+    // No other probe shows them, whatever the state of this one is.
+    let probe = ready.probes.into_iter().find(|probe| probe.name == ProbeState::REFUSALS)?;
+    let (reason, remedy) = probe.reason.zip(probe.remedy)?;
     Some(format!("{reason}; remedy: {remedy}"))
 }
 
@@ -136,7 +151,7 @@ async fn ask(client: &HttpClient, address: SocketAddr) -> Result<(StatusCode, St
 
 #[cfg(test)]
 mod tests {
-    use epitaph_core::input::{ProbeState, SeenClients};
+    use epitaph_core::input::SeenClients;
     use epitaph_core::render::json::probes_object;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -182,8 +197,8 @@ mod tests {
     #[tokio::test]
     async fn all_targets_must_be_ready() {
         let (good, bad) = (server(&["200 OK"]).await, server(&["503 Service Unavailable"]).await);
-        ready(std::slice::from_ref(&good), Duration::ZERO).await.expect("ready");
-        let error = ready(&[good, bad.clone()], Duration::ZERO)
+        ready(std::slice::from_ref(&good), &[], Duration::ZERO).await.expect("ready");
+        let error = ready(&[good.clone(), bad.clone()], &[], Duration::ZERO)
             .await
             .expect_err("one is not ready");
         assert_eq!(error.code, SysExit::Unavailable);
@@ -194,33 +209,57 @@ mod tests {
                  process, have the reason"
             )
         );
+        ready(std::slice::from_ref(&good), std::slice::from_ref(&bad), Duration::ZERO)
+            .await
+            .expect_err("an address of a name is not ready");
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_is_left_out_and_named() {
+        let good = server(&["200 OK"]).await;
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        // No resolver is asked for what is no name with a port.
+        let each = ["no-port".to_owned()];
+        let lines = all(&client, std::slice::from_ref(&good), &each).await.expect("ready");
+        assert_eq!(
+            lines.concat(),
+            format!("{good} is ready\nno-port has no address here (no DNS?): not every agent was asked\n")
+        );
+        let twice = all(&client, &[], &[good.clone(), good.clone()]).await.expect("ready");
+        assert_eq!(twice.concat(), format!("{good} is ready\n{good} is ready\n"));
     }
 
     #[test]
     fn the_answer_of_an_agent_that_does_not_see_all_clients_has_a_second_line() {
         let by = "inet_sock_set_state (a refused SYN, by the error of a client on this machine)".to_owned();
-        let answer = |clients| {
-            let state = ProbeState::Substituted { by: by.clone(), clients };
+        let substituted = |clients| ProbeState::Substituted { by: by.clone(), clients };
+        let answer = |state| {
             let probes = probes_object(&[
                 ("signal_generate".to_owned(), ProbeState::Active),
                 ("tcp_send_reset".to_owned(), state),
             ]);
             serde_json::json!({"ready": true, "probes": probes}).to_string()
         };
-        let of = unseen(&answer(SeenClients::OfThisMachine)).expect("a line");
+        let of = unseen(&answer(substituted(SeenClients::OfThisMachine))).expect("a line");
         assert!(
-            of.starts_with("refused clients of other machines are not seen")
+            of.starts_with("refused clients of other machines and of Services are not seen")
                 && of.contains("; remedy: run kernel 6.10 or newer"),
             "{of}"
         );
-        assert_eq!(unseen(&answer(SeenClients::All)), None);
+        let unsupported = ProbeState::Unsupported(ProbeState::NO_SOCKETS.to_owned());
+        let of = unseen(&answer(unsupported)).expect("a line");
+        assert!(of.contains("; remedy: boot with cgroup v2"), "{of}");
+        let of = unseen(&answer(ProbeState::Failed("EPERM".to_owned()))).expect("a line");
+        assert!(of.starts_with("EPERM; remedy: "), "{of}");
+        assert_eq!(unseen(&answer(substituted(SeenClients::All))), None);
+        assert_eq!(unseen(&answer(ProbeState::Active)), None);
         assert_eq!(unseen(r#"{"ready":true,"role":"active"}"#), None);
     }
 
     #[tokio::test]
     async fn a_target_may_become_ready_in_time() {
         let late = server(&["503 Service Unavailable", "200 OK"]).await;
-        ready(&[late], Duration::from_secs(30)).await.expect("ready");
+        ready(&[late], &[], Duration::from_secs(30)).await.expect("ready");
     }
 
     #[tokio::test]
@@ -230,7 +269,7 @@ mod tests {
         socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let address = socket.local_addr().expect("its address").to_string();
         let error = lines(
-            &ready(std::slice::from_ref(&address), Duration::ZERO)
+            &ready(std::slice::from_ref(&address), &[], Duration::ZERO)
                 .await
                 .expect_err("nobody"),
         );
@@ -239,7 +278,7 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("\nremedy: start an agent"), "{error}");
-        let error = lines(&ready(&["no-port".into()], Duration::ZERO).await.expect_err("no port"));
+        let error = lines(&ready(&["no-port".into()], &[], Duration::ZERO).await.expect_err("no port"));
         assert!(error.contains("\nremedy: give HOST:PORT"), "{error}");
     }
 }

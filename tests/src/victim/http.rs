@@ -33,7 +33,8 @@ enum Mode {
 /// once, any other path after the work is done.
 ///
 /// Options: `--work-ms=N` of each request (30), `--drain-ms=N` (5000): with `accept-and-drain` how long it goes on accepting,
-/// with `close-and-drain` how long it waits for requests in hand; `--stay-ready`: `/ready` answers 200 after the stop signal
+/// with `close-and-drain` how long it waits for requests in hand; `--linger-ms=N` (0): it exits no earlier after its listener has closed;
+/// `--stay-ready`: `/ready` answers 200 after the stop signal
 /// too, not 503; `--unavailable`: after the stop signal every path answers 503; `--in-hand`: with `abrupt`, exits only once it
 /// has a request in hand (clients can happen to pause all at once), a second later at most.
 ///
@@ -42,7 +43,14 @@ enum Mode {
 pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
     known(
         options,
-        &["--work-ms", "--drain-ms", "--stay-ready", "--unavailable", "--in-hand"],
+        &[
+            "--work-ms",
+            "--drain-ms",
+            "--linger-ms",
+            "--stay-ready",
+            "--unavailable",
+            "--in-hand",
+        ],
     )?;
     let mode = match mode {
         "abrupt" => Mode::Abrupt,
@@ -52,6 +60,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
     };
     let work = option(options, "--work-ms", 30)? * MS;
     let drain = option(options, "--drain-ms", 5000)? * MS;
+    let linger = option(options, "--linger-ms", 0)? * MS;
     let mut handled = handle()?;
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -64,7 +73,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
         unavailable: options.contains(&"--unavailable"),
         stopping: false,
     };
-    let mut drained_at = None;
+    let (mut drained_at, mut closed_at) = (None, None);
     loop {
         if server.wait(&handled)? {
             next(&mut handled)?;
@@ -84,7 +93,10 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
             server.stop_listening();
             drained_at = Some(boot_now() + drain);
         } else if server.listener.is_none() && (over || server.connections.is_empty()) {
-            return Ok(0);
+            let closed = *closed_at.get_or_insert_with(boot_now);
+            if boot_now() >= closed + linger {
+                return Ok(0);
+            }
         }
     }
 }

@@ -338,6 +338,28 @@ fn the_network_policy_admits_the_peers_of_the_value() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A pod that is removed on success takes its log along, and the Service of the metrics leads to one agent.
+#[test]
+fn the_test_keeps_its_log_and_asks_each_agent() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_test_keeps_its_log_and_asks_each_agent")? else {
+        return Ok(());
+    };
+    let objects = rendering.default()?;
+    let test = find(&objects, "Pod", "epitaph-test")?;
+    let policy = &test["metadata"]["annotations"]["helm.sh/hook-delete-policy"];
+    assert_eq!(policy, "before-hook-creation");
+    let args = test["spec"]["containers"][0]["args"].as_array().context("no arguments")?;
+    ensure!(args.contains(&json!("--each=epitaph-agents.epitaph.svc:9464")), "{args:?}");
+    let each = &find(&objects, "Service", "epitaph-agents")?["spec"];
+    let metrics = &find(&objects, "Service", "epitaph-agent")?["spec"];
+    assert_eq!(each["clusterIP"], "None");
+    assert_eq!(each["selector"], metrics["selector"]);
+    assert_eq!(each["ports"][0]["port"], metrics["ports"][0]["port"]);
+    // A ServiceMonitor selects the Services by their labels, and the port by its name.
+    ensure!(each["ports"][0]["name"] != metrics["ports"][0]["name"], "{each}");
+    Ok(())
+}
+
 /// By value only, at the runtime's own paths, and never created by the mount.
 #[test]
 fn directories_of_runtimes_are_mounted_by_value() -> anyhow::Result<()> {

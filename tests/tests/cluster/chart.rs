@@ -18,9 +18,7 @@ pub fn installed_upgraded_tested_and_removed() -> anyhow::Result<()> {
     deploy::deploy(&cluster)?;
     let mut plane = cluster.control_plane()?;
     upgraded(&plane)?;
-    plane
-        .helm()
-        .run(&["test", RELEASE, "--namespace", NAMESPACE, "--timeout=180s"])?;
+    tested(&plane)?;
     wrong_settings(&plane)?;
     rights_taken_away(&mut plane)?;
     not_admitted(&plane)?;
@@ -58,6 +56,46 @@ fn upgraded(plane: &ControlPlane) -> anyhow::Result<()> {
             .run(&[&args[..], &["--config", "/etc/epitaph/config/epitaph.toml"]].concat())?;
         ensure!(shown.contains("cluster_name = \"changed\""), "{workload}: {shown}");
     }
+    Ok(())
+}
+
+/// The pod stays with its log, which `--logs` shows: an agent that does not see all refused clients has a line more.
+fn tested(plane: &ControlPlane) -> anyhow::Result<()> {
+    let shown = plane
+        .helm()
+        .run(&["test", RELEASE, "--namespace", NAMESPACE, "--timeout=180s", "--logs"])?;
+    ensure!(shown.contains(":9464 is ready"), "{shown}");
+    // Nobody resolves names in this cluster.
+    ensure!(
+        shown.contains("epitaph-agents.epitaph.svc:9464 has no address here"),
+        "{shown}"
+    );
+    let kubectl = plane.kubectl();
+    let kept = kubectl.run(&["logs", "--namespace", NAMESPACE, "pod/epitaph-test"])?;
+    ensure!(kept.contains(":9464 is ready"), "{kept}");
+    let agent = kubectl.run(&[
+        "get",
+        "--namespace",
+        NAMESPACE,
+        "pods",
+        AGENTS[0],
+        "-o",
+        "jsonpath={.items[0].metadata.name}",
+    ])?;
+    let ask = [
+        "exec",
+        "--namespace",
+        NAMESPACE,
+        agent.trim(),
+        "-c",
+        "agent",
+        "--",
+        "/epitaph",
+        "ready",
+    ];
+    let of_agent = kubectl.run(&ask)?;
+    let is_blind = of_agent.contains("; remedy: ");
+    ensure!(kept.contains("; remedy: ") == is_blind, "{kept}\nbut {of_agent}");
     Ok(())
 }
 
@@ -118,6 +156,8 @@ fn removed(plane: &ControlPlane) -> anyhow::Result<()> {
         .helm()
         .run(&[&["uninstall", RELEASE, "--namespace", NAMESPACE][..], &cascade].concat())?;
     let kubectl = plane.kubectl();
+    // Helm removes no pod of a test: the README names it.
+    kubectl.run(&["delete", "pod/epitaph-test", "--namespace", NAMESPACE, "--ignore-not-found"])?;
     let kinds = deploy::kinds(&kubectl)?;
     let left = |selector: &str| kubectl.run(&["get", &kinds, "--all-namespaces", "-o", "name", "--selector", selector]);
     // Helm can return before the foreground deletion is over.

@@ -146,11 +146,7 @@ pub fn observing(observation: &Observation, probes: &[(String, ProbeState)]) -> 
 /// Also the body of `/readyz`.
 pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
     let one = |(name, state): &(String, ProbeState)| {
-        let trouble = match state {
-            ProbeState::Substituted { clients, .. } => clients.trouble(),
-            _ => None,
-        };
-        let (problem, remedy) = trouble.unzip();
+        let (problem, remedy) = state.trouble(name).unzip();
         let (state, by, reason) = match state {
             ProbeState::Active => ("active", None, None),
             ProbeState::Substituted { by, .. } => ("substituted", Some(escape(by)), problem.map(str::to_owned)),

@@ -128,12 +128,16 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     };
     count(traffic.accepted, &accepted);
     let by_clients = match traffic.refused_source {
-        RefusedSource::ClientError => ", counted only for clients on this machine: no reset by the server was seen",
+        RefusedSource::ClientError => {
+            ", counted only for clients on this machine that did not use a Service: no reset by the server was seen"
+        }
         RefusedSource::ServerReset | RefusedSource::None => "",
     };
     // Without a kubelet there are no kubelet probes.
     let with_probes = match case.kubernetes {
-        Some(_) if !traffic.kubelet.known => "; kubelet probes may be included, because the cgroup of the kubelet is unknown",
+        Some(_) if !traffic.kubelet.known => {
+            "; kubelet probes may be included: the cgroup of the kubelet is unknown, or records of its connections were lost"
+        }
         _ => "",
     };
     let by_new_peers = match traffic.refused_new() {

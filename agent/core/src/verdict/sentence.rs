@@ -724,7 +724,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
             format!(" in the {} after the listener closed", seconds(window))
         });
         let source = match traffic.refused_source {
-            RefusedSource::ClientError => " (counted only for clients on this machine)",
+            RefusedSource::ClientError => " (counted only for clients on this machine that did not use a Service)",
             RefusedSource::ServerReset | RefusedSource::None => "",
         };
         let on = if traffic.refusing_on {
@@ -761,7 +761,10 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
         ));
     }
     let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
-    if axis == TrafficAxis::Unknown && exit == Exit::Clean && (case.stop().is_some() || is_about_others) {
+    if axis == TrafficAxis::Unknown
+        && exit == Exit::Clean
+        && (case.stop().is_some() || is_about_others || traffic.unseen_clients)
+    {
         let why = match traffic {
             Traffic { cgroup_v1: true, .. } => format!(
                 ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
@@ -781,7 +784,7 @@ fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
                 "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
             }
             ("", true) => {
-                "the listener closed, and this kernel does not show whether clients of other machines were refused".to_owned()
+                "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused".to_owned()
             }
             _ => format!("the sockets of the {} were not observed{why}", subject(case)),
         });

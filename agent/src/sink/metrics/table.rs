@@ -158,7 +158,7 @@ pub const REFUSED_CLIENTS: Row = Row {
     unit: "",
     labels: &[(
         "clients",
-        "all; of_this_machine: not those of other machines, so that the traffic of a container that closes a listener is unknown; none",
+        "all; of_this_machine: not those of other machines and of Services, so that the traffic of a container that closes a listener is unknown; none",
     )],
     about: "1 for the clients of which this kernel shows that they were refused, 0 for the others; /readyz has the reason and the remedy",
 };

@@ -10,7 +10,7 @@ use epitaph_core::time::Boot;
 
 use super::btf::BtfError;
 use super::probes::PROBES;
-use super::{Hierarchies, Kernel, LoadError, Loss, MapError, Options, layout};
+use super::{Hierarchies, Kernel, LoadError, Loss, MapError, Options, Turn, layout};
 
 /// The oldest kernel with everything that the probes' object needs.
 const OLDEST: (u32, u32) = (5, 10);
@@ -135,6 +135,14 @@ impl Attached {
     /// As there.
     pub fn give_back(&mut self, now: Boot) -> Result<(), MapError> {
         self.write(|kernel| kernel.give_back(now))
+    }
+
+    /// As [`Kernel::test_refusals`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn test_refusals(&mut self, before: Boot) -> Result<Option<(ProbeState, Turn)>, MapError> {
+        self.kernel().map_or(Ok(None), |kernel| kernel.test_refusals(before))
     }
 
     /// As [`Kernel::armed`].

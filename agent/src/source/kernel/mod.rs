@@ -29,7 +29,7 @@ use epitaph_ebpf::{
 pub use attached::{Attached, NEWER, incapable};
 use btf::Layout;
 use epitaph_core::ids::CgroupId;
-use epitaph_core::input::{ProbeState, V1};
+use epitaph_core::input::{ProbeState, SeenClients, V1};
 use epitaph_core::time::Boot;
 use error::AttachError;
 pub use error::{LoadError, MapError};
@@ -38,6 +38,7 @@ use losses::{Losses, WasArmed};
 use memlock::Sizes;
 use nix::unistd::{SysconfVar, sysconf};
 use probes::{Choice, PROBES, Probe, RESET_FUNCTIONS, StandIn};
+pub use refusal::Turn;
 pub use rights::Rights;
 use ring::Rings;
 pub use verifier::{Verified, verify};
@@ -46,8 +47,6 @@ pub use verifier::{Verified, verify};
 const ROOT: u64 = 1;
 
 const V2: u32 = 0;
-
-const NO_SOCKETS: &str = "this machine has cgroup v1 only, and the kernel knows a socket's cgroup of v2 only";
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -177,12 +176,22 @@ pub struct Kernel {
     ports_held: HashMap<MapData, u64, u64>,
     kubelets: HashMap<MapData, u64, u32>,
     refused_by_client: Array<MapData, u32>,
+    /// Of programs that show refused clients.
+    at_functions: Option<AtFunctions>,
     losses: Losses,
     probes: Vec<(String, ProbeState)>,
     /// Reads the probes' log messages; None if their log cannot be read.
     flush_log: Option<Box<dyn FnMut() + Send>>,
     /// Owns the links.
     ebpf: Ebpf,
+}
+
+/// Programs at functions.
+struct AtFunctions {
+    functions: &'static [&'static str],
+    /// Resets without a socket that passed each.
+    passed: Array<MapData, u64>,
+    running: refusal::Running,
 }
 
 impl Kernel {
@@ -239,6 +248,7 @@ impl Kernel {
             kubelets: HashMap::try_from(take(&mut ebpf, "KUBELETS")?).map_err(LoadError::Map)?,
             ports_held: HashMap::try_from(take(&mut ebpf, "PORTS_HELD")?).map_err(LoadError::Map)?,
             refused_by_client: Array::try_from(take(&mut ebpf, "REFUSED_BY_CLIENT")?).map_err(LoadError::Map)?,
+            at_functions: None,
             losses: Losses::take(&mut ebpf)?,
             probes: Vec::new(),
             flush_log: log_reader(&mut ebpf),
@@ -259,7 +269,7 @@ impl Kernel {
         for probe in PROBES {
             let is_blind = kernel.hierarchies.of_tasks != V2 && probe.kind == Kind::Tcp;
             let choice = match is_blind {
-                true => Choice::Unsupported(NO_SOCKETS.to_owned()),
+                true => Choice::Unsupported(ProbeState::NO_SOCKETS.to_owned()),
                 false => probe.choose(layout, options.oldest),
             };
             // Where the probes of sockets are not attached, none of them stands in for another.
@@ -322,31 +332,43 @@ impl Kernel {
             String::new()
         } else {
             match self.attach_to_resets(layout, types)? {
-                Ok(()) => return Ok(StandIn::by_functions()),
+                Ok(untested) => return Ok(StandIn::by_functions(untested.as_deref())),
                 Err(why) => why,
             }
         };
-        let used = self.refused_by_client.set(0, 1, 0);
-        used.map_err(|source| {
-            LoadError::Watch(MapError::Write {
-                map: "REFUSED_BY_CLIENT",
-                source,
-            })
-        })?;
+        self.show_by_client(true).map_err(LoadError::Watch)?;
         Ok(StandIn::by_client(&why))
     }
 
+    /// The error of a client on this machine counts where it `is` all that shows a refused connection.
+    fn show_by_client(&mut self, is: bool) -> Result<(), MapError> {
+        let written = self.refused_by_client.set(0, u32::from(is), 0);
+        written.map_err(|source| MapError::Write {
+            map: "REFUSED_BY_CLIENT",
+            source,
+        })
+    }
+
     /// The inner error: why not all of the functions have a program that runs. Then none has one: the stand-in shows the same clients.
-    fn attach_to_resets(&mut self, layout: &Layout, types: &Btf) -> Result<Result<(), String>, LoadError> {
+    fn attach_to_resets(&mut self, layout: &Layout, types: &Btf) -> Result<refusal::Tested, LoadError> {
         let functions = match probes::reset_functions(layout) {
             Ok(functions) => functions,
             Err(why) => return Ok(Err(why)),
         };
         let attached = match self.attach_each(functions, types)? {
-            Ok(()) => self.pass(functions)?,
+            Ok(()) => {
+                let passed = Array::try_from(take(&mut self.ebpf, "AT_FUNCTIONS")?).map_err(LoadError::Map)?;
+                self.at_functions = Some(AtFunctions {
+                    functions,
+                    passed,
+                    running: refusal::Running::default(),
+                });
+                self.test_functions().map_err(LoadError::Watch)?
+            }
             Err(why) => Err(why),
         };
         if attached.is_err() {
+            self.at_functions = None;
             functions
                 .iter()
                 .for_each(|function| detach_from_function(&mut self.ebpf, function));
@@ -367,17 +389,46 @@ impl Kernel {
         Ok(Ok(()))
     }
 
-    /// Whether refused connections of the loopback pass the programs at `functions`: a function that the compiler inlined where it is called
+    /// Whether refused connections of the loopback pass the programs at functions: a function that the compiler inlined where it is called
     /// has an address for a program all the same.
-    fn pass(&mut self, functions: &[&str]) -> Result<Result<(), String>, LoadError> {
+    fn test_functions(&mut self) -> Result<refusal::Tested, MapError> {
         const SLOTS: [u32; 2] = [at_functions::IPV4, at_functions::IPV6];
-        let passed: Array<MapData, u64> = Array::try_from(take(&mut self.ebpf, "AT_FUNCTIONS")?).map_err(LoadError::Map)?;
-        // The programs count while a cgroup is armed, and none is before the first is known.
-        let mut arm = |count| self.armed_count.set(armed_count::USER, count, 0).map_err(LoadError::Map);
-        arm(1)?;
-        let tried = refusal::passes(functions, |place| passed.get(&SLOTS[place], 0).map(|count| count > 0));
-        arm(0)?;
-        tried.map_err(LoadError::Map)
+        // The programs count while a cgroup is armed. No cgroup is, and no event of a socket is lost by this.
+        self.add_armed(1)?;
+        let tested = match &self.at_functions {
+            None => Ok(Ok(None)),
+            Some(at) => refusal::test(at.functions, |place| at.passed.get(&SLOTS[place], 0)),
+        };
+        self.add_armed(-1)?;
+        tested.map_err(|source| MapError::Write {
+            map: "AT_FUNCTIONS",
+            source,
+        })
+    }
+
+    /// Tries the programs at functions again, and changes over to what shows refused clients instead where they have stopped, and back where
+    /// they run again. Some: the state of [`ProbeState::REFUSALS`] has changed. `before`: the call before this one.
+    ///
+    /// # Errors
+    /// If a map cannot be read or written.
+    pub fn test_refusals(&mut self, before: Boot) -> Result<Option<(ProbeState, Turn)>, MapError> {
+        if self.at_functions.is_none() || !self.probes.iter().any(is_of_refusals) {
+            return Ok(None);
+        }
+        // Twice: the machine may have been busy.
+        let tested = match self.test_functions()? {
+            Err(_) => self.test_functions()?,
+            passes => passes,
+        };
+        let Some(turn) = self.at_functions.as_mut().and_then(|at| at.running.took(before, &tested)) else {
+            return Ok(None);
+        };
+        self.show_by_client(turn.by.clients != SeenClients::All)?;
+        let state = self.substituted(ProbeState::Active, turn.by.clone());
+        if let Some((_, known)) = self.probes.iter_mut().find(|probe| is_of_refusals(probe)) {
+            known.clone_from(&state);
+        }
+        Ok(Some((state, turn)))
     }
 
     /// Whether the calling thread may still write the probes' maps. Before 5.19 writing takes CAP_BPF if
@@ -392,10 +443,7 @@ impl Kernel {
         let of_probe = self.probes.iter().find(|(name, _)| *name == stand_in.name);
         match state {
             ProbeState::Failed(_) => state,
-            _ if of_probe.is_none_or(|(_, state)| *state == ProbeState::Active) => ProbeState::Substituted {
-                by: stand_in.to_string(),
-                clients: stand_in.clients,
-            },
+            _ if of_probe.is_none_or(|(_, state)| *state == ProbeState::Active) => stand_in.state(),
             _ => ProbeState::Unsupported(format!("on this kernel the probe needs {stand_in}, which is not active")),
         }
     }
@@ -552,11 +600,15 @@ impl Kernel {
     }
 
     fn count_armed(&mut self, change: i64) -> Result<(), MapError> {
+        self.was_armed.by_user |= change > 0;
+        self.add_armed(change)
+    }
+
+    fn add_armed(&mut self, change: i64) -> Result<(), MapError> {
         let write = |source| MapError::Write {
             map: "ARMED_COUNT",
             source,
         };
-        self.was_armed.by_user |= change > 0;
         let count = self.armed_count.get(&armed_count::USER, 0).map_err(write)?;
         self.armed_count
             .set(armed_count::USER, count.wrapping_add_signed(change), 0)
@@ -639,6 +691,11 @@ fn give_back() {
     unsafe {
         nix::libc::malloc_trim(0);
     }
+}
+
+/// Whether other programs show what the probe of refused clients does not.
+fn is_of_refusals((name, state): &(String, ProbeState)) -> bool {
+    name == ProbeState::REFUSALS && matches!(state, ProbeState::Substituted { .. } | ProbeState::Unsupported(_))
 }
 
 fn sizes(options: &Options) -> Result<Sizes, LoadError> {

@@ -260,11 +260,12 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// At the entry of [`RESET_FUNCTIONS`].
-    pub fn by_functions() -> StandIn {
+    /// At the entry of [`RESET_FUNCTIONS`]. `untested`: which of them was not tested, and why.
+    pub fn by_functions(untested: Option<&str>) -> StandIn {
+        let untested = untested.map_or_else(String::new, |untested| format!("; {untested}"));
         StandIn {
             name: RESET_FUNCTIONS.join(" and "),
-            provides: "a refused SYN, and the other resets without a socket".to_owned(),
+            provides: format!("a refused SYN, and the other resets without a socket{untested}"),
             clients: SeenClients::All,
         }
     }
@@ -276,6 +277,16 @@ impl StandIn {
             name: SET_STATE.to_owned(),
             provides: format!("a refused SYN, by the error of a client on this machine{and}{why}"),
             clients: SeenClients::OfThisMachine,
+        }
+    }
+}
+
+impl StandIn {
+    /// Of the probe that it replaces.
+    pub fn state(&self) -> ProbeState {
+        ProbeState::Substituted {
+            by: self.to_string(),
+            clients: self.clients,
         }
     }
 }

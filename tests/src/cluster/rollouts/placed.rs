@@ -164,6 +164,10 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
         if row.answered == 0 {
             problems.push(format!("{rollout}: the server answered no client"));
         }
+        // Each second, from the close of the listener to the exit.
+        if row.kubelet == 0 {
+            problems.push(format!("{rollout}: no refused probe of the kubelet was counted as one"));
+        }
         let is_cure = rollout.sleep != Sleep::None;
         if is_cure && lost > 0 {
             problems.push(format!(
@@ -237,6 +241,7 @@ mod tests {
             clients: [lost, 0, 0],
             answered: 1_000,
             agent: [lost, 0, 0],
+            kubelet: 6,
             verdicts: Vec::new(),
             lost: 0,
             advised,
@@ -256,6 +261,17 @@ mod tests {
         assert_eq!(
             broken(|rows| rows[0].agent = [0; 3]),
             ["close-and-drain-no-sleep-late-iptables: the counts of the agent and of the clients differ"]
+        );
+        // The probes of the kubelet, counted as clients.
+        assert_eq!(
+            broken(|rows| {
+                rows[0].agent[0] += rows[0].kubelet;
+                rows[0].kubelet = 0;
+            }),
+            [
+                "close-and-drain-no-sleep-late-iptables: the counts of the agent and of the clients differ",
+                "close-and-drain-no-sleep-late-iptables: no refused probe of the kubelet was counted as one"
+            ]
         );
         assert_eq!(
             broken(|rows| rows.truncate(1)),

@@ -140,10 +140,12 @@ impl Clients {
             || before.is_some_and(|span| span.overlaps(since, known))
     }
 
-    /// Whether a connect of the kubelet that may belong to a connection of that time was dropped: it counts as a client's.
-    pub fn forgot_kubelets(&self, since: Boot, until: Boot) -> bool {
-        let span = self.kubelets_forgotten;
-        span.is_some_and(|span| span.overlaps(since.minus(PORTS_LAST), until))
+    /// Whether a connect of the kubelet to one of `servers` that may belong to a connection of that time was dropped, or lost in the
+    /// kernel: it counts as a client's.
+    pub fn forgot_kubelets(&self, servers: impl IntoIterator<Item = IpAddr>, since: Boot, until: Boot) -> bool {
+        let is_of_then = |span: Option<Span>| span.is_some_and(|span| span.overlaps(since.minus(PORTS_LAST), until));
+        let lost = |address| self.lost.get(bucket(address)).copied().flatten();
+        is_of_then(self.kubelets_forgotten) || servers.into_iter().any(|address| is_of_then(lost(address)))
     }
 
     /// How many connects of each sort fit into that memory.

@@ -19,7 +19,14 @@ const LISTENERS: usize = 64;
 pub(super) struct Listeners {
     closed: Vec<Closed>,
     /// Ports of listeners that closed so long ago that they are forgotten: accepted connections may still be open.
-    ports: Vec<u16>,
+    ports: Vec<Forgotten>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Forgotten {
+    port: u16,
+    /// All clients of its listeners are of this machine.
+    is_loopback: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +68,7 @@ impl Listeners {
     /// clients are of this machine.
     pub fn has_closed_to_others(&self, until: Boot) -> bool {
         let mut closed = self.all().filter(|listener| listener.at <= until);
-        closed.any(|listener| !listener.local.ip().is_loopback())
+        closed.any(|listener| !listener.local.ip().is_loopback()) || self.ports.iter().any(|forgotten| !forgotten.is_loopback)
     }
 
     fn all(&self) -> impl Iterator<Item = &ListenerClosed> {
@@ -69,7 +76,7 @@ impl Listeners {
     }
 
     pub fn had_port(&self, port: u16) -> bool {
-        self.ports.contains(&port) || self.all().any(|listener| listener.local.port() == port)
+        self.ports.iter().any(|forgotten| forgotten.port == port) || self.all().any(|listener| listener.local.port() == port)
     }
 
     pub fn took(&self, to: SocketAddr) -> bool {
@@ -106,9 +113,11 @@ impl Listeners {
     /// Keeps only the ports of listeners closed until `before`, as many as there is room for.
     pub fn forget(&mut self, before: Boot) {
         let old = self.closed.iter().filter(|closed| closed.listener.at <= before);
-        for port in old.map(|closed| closed.listener.local.port()) {
-            if !self.ports.contains(&port) {
-                self.ports.push(port);
+        for local in old.map(|closed| closed.listener.local) {
+            let (port, is_loopback) = (local.port(), local.ip().is_loopback());
+            match self.ports.iter_mut().find(|forgotten| forgotten.port == port) {
+                Some(known) => known.is_loopback &= is_loopback,
+                None => self.ports.push(Forgotten { port, is_loopback }),
             }
         }
         let over = self.ports.len().saturating_sub(LISTENERS);
@@ -122,7 +131,7 @@ impl Listeners {
     }
 
     pub fn bytes(&self) -> usize {
-        self.closed.capacity() * size_of::<Closed>() + self.ports.capacity() * size_of::<u16>()
+        self.closed.capacity() * size_of::<Closed>() + self.ports.capacity() * size_of::<Forgotten>()
     }
 
     /// Time of the earliest close.

@@ -34,8 +34,8 @@
 //! - A close whose FIN the client has not acknowledged when counting stops is *undecided*, whatever the close was: the way to the client may
 //!   be gone, and the client waits.
 //! - *rejected*: a connect from this node to an address and port of the subject that failed with an error and without an RST.
-//! - Where refused clients of other machines are not recorded (some kernels before 6.10), the close of a listener that they could reach makes the
-//!   traffic count as not observed: what is counted is the least.
+//! - Where refused clients of other machines and of Services are not recorded (some kernels before 6.10), the close of a listener that they
+//!   could reach makes the traffic count as not observed: what is counted is the least.
 //! - The kubelet's connections are separate from all of these, if its sockets are known.
 //! - A peer (remote address) *had connected before* if a connection of it was accepted, or was open and closed later. Refused
 //!   connections of such peers are counted apart: anyone can send a SYN to a closed port.
@@ -70,7 +70,7 @@ pub(super) struct Window<'a> {
     pub end: Boot,
     /// The probes were active for the whole time.
     pub observed: bool,
-    /// Refused clients of other machines are recorded, too.
+    /// Refused clients of other machines and of Services are recorded, too.
     pub sees_all: bool,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
@@ -462,8 +462,12 @@ impl Sockets {
         traffic.observed &= !self.served.iter().any(forgot)
             && self.forgotten.is_none_or(|before| before < window.since)
             && !traffic.unseen_clients;
-        // A connection of the kubelet's may count as a client's.
-        traffic.kubelet.known &= !window.clients.forgot_kubelets(window.since, window.until);
+        // A connection of the kubelet's may count as a client's. A listener of all addresses has none: its connections do.
+        let listeners = traffic.listeners.iter().map(|listener| listener.local);
+        let connections = self.connections.keys().map(|pair| pair.local);
+        let servers = self.served.iter().copied().chain(listeners).chain(connections);
+        let servers = servers.map(|server| server.ip());
+        traffic.kubelet.known &= !window.clients.forgot_kubelets(servers, window.since, window.until);
         traffic.peers = lost.peers(&known, traffic.observed);
         let clients = traffic.refused_clients();
         let last_refused = match clients.count < traffic.refused.count {

@@ -22,3 +22,24 @@ fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     }
     assert!(breaches.is_empty(), "{} breaches\n{}", breaches.len(), breaches.join("\n\n"));
 }
+
+/// Of every history, not only of those that a seed draws.
+#[test]
+fn no_verdict_is_cleaner_on_a_kernel_that_shows_the_clients_of_this_machine_only() {
+    let refused = super::container(
+        "
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.1 tcp app accepted 80 5001
+        +1.2 tcp app closed 80
+        +1.5 tcp app refused 80 5002
+        +2 exit main 0
+        ",
+    );
+    for text in deaths().into_iter().chain(ends()).chain([refused]) {
+        let history = script::parse(&text).inputs;
+        if let Err(breach) = Rule::of(&history).see_this_machine() {
+            panic!("{breach}\n{text}");
+        }
+    }
+}

@@ -205,7 +205,7 @@ fn refused_as_only_the_client_shows_it() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (counted only for clients on this machine)
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.4 s after the listener closed (counted only for clients on this machine that did not use a Service)
               fix: 1 connection was refused in the 0.4 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
         "#]],
     );
@@ -1054,6 +1054,29 @@ fn the_kubelets_probes_are_no_clients() {
     );
 }
 
+/// The refusal by the server may be that of a probe of the kubelet, whose own record is lost.
+#[test]
+fn a_lost_connect_to_the_server_may_be_one_of_the_kubelet() {
+    let known = |lost: &str| {
+        let termination = termination(&format!(
+            "{KUBELET}
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        +1.2 tcp app closed 80 {lost}
+        +1.3 tcp app refused 80 6002
+        +2 exit main 0
+        "
+        ));
+        assert_eq!(termination.verdict.traffic, TrafficAxis::Refused);
+        termination.facts.traffic.kubelet.known
+    };
+    assert!(known(""));
+    assert!(known("\n+1.5 lost tcp +1.1 1 connects-to 10.9.9.9"), "to another server");
+    assert!(!known("\n+1.5 lost tcp +1.1 1 connects-to 10.0.0.1"));
+    // A listener of all addresses.
+    assert!(!known("server=0.0.0.0\n+1.5 lost tcp +1.1 1 connects-to 10.0.0.1"));
+}
+
 #[test]
 fn a_port_that_the_kubelet_had_long_before_is_a_clients() {
     check(
@@ -1121,13 +1144,13 @@ fn a_client_of_another_namespace_was_refused_where_only_it_can_say_so() {
         ),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine that did not use a Service) (10.0.0.2)
               fix: 1 connection was refused in the 0.3 s after the listener closed: keep accepting for 1 s after the stop signal, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
               +1.200 tcp: listener 10.0.0.1:80 closed by close()
-              +1.500 tcp: 1 connection refused, counted only for clients on this machine: no reset by the server was seen
+              +1.500 tcp: 1 connection refused, counted only for clients on this machine that did not use a Service: no reset by the server was seen
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );

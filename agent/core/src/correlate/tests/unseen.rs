@@ -3,6 +3,9 @@
 use expect_test::expect;
 
 use super::{check, check_evidence, container};
+use crate::fixtures::script;
+use crate::report::Report;
+use crate::verdict::TrafficAxis;
 
 /// As before 6.10 without a program at tcp_v4_send_reset.
 const OF_THIS_MACHINE: &str = "+0.5 probe tcp_send_reset by=inet_sock_set_state of-this-machine\n";
@@ -24,7 +27,7 @@ fn a_listener_that_closes_leaves_the_traffic_unknown() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80"),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
         "#]],
     );
 }
@@ -36,7 +39,7 @@ fn a_listener_that_the_exit_closes_leaves_the_traffic_unknown() {
         &stop("+1.9999 tcp app closed 80 by-exit"),
         expect![[r#"
         clean-exit: Stopped/Clean/Unknown
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
     "#]],
     );
 }
@@ -47,13 +50,13 @@ fn what_is_seen_counts_all_the_same() {
         &stop("+1.1 tcp app accepted 80 5001\n+1.2 tcp app closed 80\n+1.5 tcp other connect-reset 80 5002"),
         expect![[r#"
             refused-connections: Stopped/Clean/Refused
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine) (10.0.0.2)
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 1 connection was refused in the 0.3 s after the listener closed (counted only for clients on this machine that did not use a Service) (10.0.0.2)
               fix: at least 1 connection was refused in the 0.3 s after the listener closed: keep accepting for at least 1 s after the stop signal, or send clients elsewhere before the stop
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +1.100 tcp: 1 connection accepted after the stop signal
               +1.200 tcp: listener 10.0.0.1:80 closed by close()
-              +1.500 tcp: 1 connection refused, counted only for clients on this machine: no reset by the server was seen
+              +1.500 tcp: 1 connection refused, counted only for clients on this machine that did not use a Service: no reset by the server was seen
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );
@@ -108,7 +111,50 @@ fn a_listener_that_closed_long_before_the_stop_leaves_the_traffic_unknown() {
         )),
         expect![[r#"
             clean-exit: Stopped/Clean/Unknown
-              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines were refused
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
+        "#]],
+    );
+}
+
+/// The program closed it, nothing terminated, and what was recorded of it is dropped.
+#[test]
+fn a_listener_that_was_forgotten_before_the_stop_leaves_the_traffic_unknown() {
+    let traffic = |server: &str| {
+        let script = container(&format!(
+            "{OF_THIS_MACHINE}
+        +10 tcp app closed 80 by-own server={server} client={server}
+        +13 tick
+        +30 tick
+        +130 tick
+        +200 tick
+        +300 TERM runc -> main handler armed
+        +300.001 enter main TERM
+        +301 exit main 0
+        "
+        ));
+        let terminated = |report: &Report| match report {
+            Report::Terminated(termination) => Some(termination.verdict.traffic),
+            _ => None,
+        };
+        script::run(&script).iter().find_map(terminated).expect("a termination")
+    };
+    assert_eq!(traffic("10.0.0.1"), TrafficAxis::Unknown);
+    assert_eq!(traffic("127.0.0.1"), TrafficAxis::Quiet);
+}
+
+/// A job that ends by itself has no stop signal, and its reader asks why the traffic is unknown all the same.
+#[test]
+fn without_a_stop_the_reason_is_named_too() {
+    check(
+        &container(&format!(
+            "{OF_THIS_MACHINE}
+        +1.9999 tcp app closed 80 by-exit
+        +2 exit main 0 armed
+        "
+        )),
+        expect![[r#"
+            clean-exit: Completed/Clean/Unknown
+              PID 1 `app` exited by itself with code 0; the listener closed, and this kernel does not show whether clients of other machines and of Services were refused
         "#]],
     );
 }
@@ -170,7 +216,7 @@ fn clients_of_other_sockets_are_not_quiet() {
     assert!(!is_unknown(&handler("")));
     // The next cases to it: none, and of a worker that left before.
     for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
-        let shown = super::script::show(&super::script::run(&server(of_main, before)), false);
+        let shown = script::show(&script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
 }
@@ -186,7 +232,7 @@ fn handler(open: &str) -> String {
 }
 
 fn is_unknown(script: &str) -> bool {
-    let shown = super::script::show(&super::script::run(script), false);
+    let shown = script::show(&script::run(script), false);
     shown.starts_with("clean-exit: Stopped/Clean/Unknown")
 }
 

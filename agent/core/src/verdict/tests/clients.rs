@@ -274,7 +274,7 @@ fn evidence_names_its_source() {
             +0.2 signal_generate: SIGTERM from `runc` (pid 812, on the host, child of `containerd-shim`), the container runtime, to PID 1 `app`: delivered, handler installed
             +0.2 signal_deliver: PID 1 `app` entered the SIGTERM handler
             +0.3 tcp: listener 10.0.0.7:8080 closed by close()
-            +0.3 tcp: 14 connections refused, counted only for clients on this machine: no reset by the server was seen; kubelet probes may be included, because the cgroup of the kubelet is unknown
+            +0.3 tcp: 14 connections refused, counted only for clients on this machine that did not use a Service: no reset by the server was seen; kubelet probes may be included: the cgroup of the kubelet is unknown, or records of its connections were lost
             +1.2 sched_process_exit: PID 1 `app` exited with code 0
         "#]],
     );

@@ -31,6 +31,7 @@ pub(super) const PAGE: Page = Page {
         "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: the finding on \
          `tcp_send_reset` has the remedy.",
         "A capability is missing: see `docs/privileges.md`.",
+        "`/readyz` says that the machine has cgroup v1 only: boot the node with cgroup v2.",
         "The kernel has no such feature: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move the nodes \
          to such a kernel.",
         "Until then keep the advised preStop sleep in the workloads of this node, and look at the clients' own errors at a rollout.",

@@ -118,7 +118,8 @@ impl Life<'_> {
         });
         !ledger.has_gap(since, until)
             && self.timeline.sockets.over_cap() == 0
-            // A lost stop signal would be the start of what counts, and of what the kernel recorded.
+            // A lost stop signal would be the start of what counts, and of what the kernel recorded. A gap is one, too: the maps of an agent
+            // that comes after it do not have the port of a listener that had closed.
             && ledger.sees(Kind::SignalGenerate)
             && ledger.lacks_since(Kind::SignalGenerate, first_stop, from).is_none()
             && (self.stop.is_none() || state.requested.is_some() || !ledger.has_gap(first_stop, from))

@@ -53,6 +53,38 @@ fn a_stop_signal_that_may_be_lost_after_the_request_leaves_the_traffic_known() {
     }
 }
 
+/// The maps of the new agent do not have the port: nobody records whom it refuses after the request.
+#[test]
+fn a_listener_that_closed_just_before_a_restart_and_the_request_leaves_the_traffic_unknown() {
+    for (agent, observed) in [
+        ("+9.9 tick", true),
+        ("+9.9 tick\n+10 start\n+10 scanned\n+10.1 api synced", false),
+    ] {
+        let listed = if agent.contains("start") {
+            "+10.2 pod web app=running"
+        } else {
+            ""
+        };
+        let script = web(&format!(
+            "
+            +9.8 tcp web:app closed 80 by-own
+            {agent}
+            {listed}
+            +10.35 pod web deleted=+10.3:30
+            +10.5 TERM runc -> main handler
+            +10.51 enter main TERM
+            +11 exit main 0
+            +12 gone web"
+        ));
+        let outputs = run(&format!("-100 start\n-100 scanned\n{script}"));
+        let traffic = outputs.iter().find_map(|(_, output)| match output {
+            Report::PodTerminated(pod) => Some(&pod.containers[0].traffic),
+            _ => None,
+        });
+        assert_eq!(traffic.expect("a termination").observed, observed, "{agent}");
+    }
+}
+
 /// A late proxy sends clients to a pod after its container's exit; the cgroup is gone by then, and the status has arrived.
 fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Report)> {
     let refusals: String = refused
