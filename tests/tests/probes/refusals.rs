@@ -69,7 +69,7 @@ fn the_reset_of_a_closed_connection_names_both_ends() {
             matches!(reset.op, TcpOp::ResetSent { state, .. } if state == Some(TcpState::TimeWait)),
             "{reset:?}"
         );
-        assert_eq!((reset.cgroup, reset.local, reset.has_socket), (Some(cgroup.id()), to, false));
+        assert_eq!((reset.cgroup, reset.local), (Some(cgroup.id()), to));
     }
 }
 

@@ -317,7 +317,10 @@ impl Page {
             .groups(|row| &row.stories)
             .into_iter()
             .partition(|(_, _, kernels)| kernels.len() == all);
-        for (what, groups) in [("Different between kernels, or not played on all of them:", other), ("The same on all kernels:", same)] {
+        for (what, groups) in [
+            ("Different between kernels, or not played on all of them:", other),
+            ("The same on all kernels:", same),
+        ] {
             if !groups.is_empty() {
                 let _ = write!(text, "\n{what}\n{TABLE}");
                 groups.iter().for_each(|group| line(&mut text, group));

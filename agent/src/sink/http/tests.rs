@@ -75,7 +75,7 @@ async fn readiness_needs_the_essential_probes_and_lists_every_probe() {
     health.probe("tcp_send_reset", ProbeState::Unsupported("no such tracepoint".into()));
     let (status, of_type, body) = ask(address, "GET", "/readyz").await;
     assert_eq!((status, of_type.as_str()), (503, "application/json"));
-    expect![[r#"{"ready":false,"probes":[{"name":"signal_generate","state":"active"},{"name":"sched_process_exit","state":"failed","reason":"it was \\u{1b}refused"},{"name":"tcp_send_reset","state":"unsupported","reason":"no such tracepoint"}]}"#]]
+    expect![[r#"{"ready":false,"probes":[{"name":"signal_generate","state":"active"},{"name":"sched_process_exit","state":"failed","reason":"it was \\u{1b}refused"},{"name":"tcp_send_reset","state":"unsupported","reason":"no such tracepoint","remedy":"run kernel 6.10 or newer, or one that accepts BPF programs at tcp_v4_send_reset and tcp_v6_send_reset (arm64: 6.4 or newer): docs/limits/kernels.md"}]}"#]]
         .assert_eq(body.trim_end());
     health.probe("sched_process_exit", ProbeState::Active);
     assert_eq!(ask(address, "GET", "/readyz").await.0, 503, "the first scan is still running");

@@ -35,10 +35,10 @@ const MASK: &str = "/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdel
 /// More than the node has processors, until its end.
 const BUSY: &str =
     "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
-/// Freezes the role that reads the bus for the agent: it passes no message on, not even late, and systemd kills it in the end.
-const FREEZE_ROLE: &str = "frozen=0; for process in /proc/[0-9]*; do \
-     if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^[^ ]*epitaph logind'; then \
-     echo 1 >/sys/fs/cgroup$(sed -n 's/^0:://p' $process/cgroup)/cgroup.freeze && frozen=1; fi; done; [ $frozen = 1 ]";
+/// By logind, which announces it.
+const POWER_OFF: &str = "systemctl poweroff";
+/// By systemd alone: logind announces nothing.
+const POWER_OFF_UNANNOUNCED: &str = "systemctl start --no-block poweroff.target";
 /// logind's message.
 const ANNOUNCED: &str = "PrepareForShutdown";
 
@@ -52,7 +52,7 @@ pub enum Case {
     OutlivesItsPhase,
     /// The kubelet's default: no periods.
     ZeroPeriods,
-    /// The same on a busy node, where no message of the bus reaches the agent before systemd stops it with all others.
+    /// The same on a busy node whose shutdown logind does not announce, as somebody started systemd's target.
     Unannounced,
     /// A forged signal, which the kubelet believes; then a real shutdown in the same boot.
     Spoofed,
@@ -164,11 +164,11 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::Graceful => graceful(stage, name, &here(&before)),
         Case::DropIn => drop_in(stage, name, &here(&before)),
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
-        Case::ZeroPeriods => zero_periods(stage, name, &here(&before), ANNOUNCED),
+        Case::ZeroPeriods => zero_periods(stage, name, &here(&before), (POWER_OFF, ANNOUNCED)),
         Case::Unannounced => {
             node.run(BUSY)?;
-            node.run(FREEZE_ROLE)?;
-            zero_periods(stage, name, &here(&before), "stop signals of PID 1")
+            let unannounced = (POWER_OFF_UNANNOUNCED, "stop signals of PID 1");
+            zero_periods(stage, name, &here(&before), unannounced)
         }
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
@@ -227,7 +227,7 @@ fn outlives(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<Strin
 fn cut_in_phase(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let slow = slow(gone)?;
     let mut machine = stage.cluster.node(&node_name(NODE))?;
-    let boot = ask_to_power_off(&machine, name)?;
+    let boot = ask_to_power_off(&machine, name, POWER_OFF)?;
     let others: Vec<&Pod> = gone.iter().filter(|pod| pod.is_of_deployment).collect();
     let node = until(SOON, "the other pods are over", || {
         ensure!(machine.runs(), "{} is off before the plug is pulled", machine.name());
@@ -248,8 +248,9 @@ fn slow(pods: &[Pod]) -> anyhow::Result<&Pod> {
 }
 
 /// Pods stay as they are, and their containers are started again after the boot.
-fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], announcement: &str) -> anyhow::Result<Vec<String>> {
-    let off = power_off(stage, name)?;
+/// By a command, with the first sign of it.
+fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], (command, announcement): (&str, &str)) -> anyhow::Result<Vec<String>> {
+    let off = power_off_by(stage, name, command)?;
     let mut problems = Vec::new();
     if off.node.status != "True" {
         problems.push(format!("the node is not ready while it goes down: {:?}", off.node));
@@ -310,8 +311,12 @@ struct Off {
 
 /// By logind; returns when the machine is off.
 fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
+    power_off_by(stage, name, POWER_OFF)
+}
+
+fn power_off_by(stage: &Stage, name: &str, command: &str) -> anyhow::Result<Off> {
     let mut machine = stage.cluster.node(&node_name(NODE))?;
-    let boot = ask_to_power_off(&machine, name)?;
+    let boot = ask_to_power_off(&machine, name, command)?;
     let mut node = asked::node(stage, machine.name())?;
     let begin = boot_now();
     until_within(SOON, &format!("{} to be off", machine.name()), || {
@@ -327,11 +332,11 @@ fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
 }
 
 /// With the id of the boot that ends.
-fn ask_to_power_off(machine: &Node, name: &str) -> anyhow::Result<String> {
+fn ask_to_power_off(machine: &Node, name: &str, command: &str) -> anyhow::Result<String> {
     let boot = machine.boot_id()?;
     eprintln!("{name}: {} is shut down", machine.name());
     // The shell's connection may end with the machine.
-    machine.run("systemd-run --quiet --collect sh -c 'sleep 1; systemctl poweroff'")?;
+    machine.run(&format!("systemd-run --quiet --collect sh -c 'sleep 1; {command}'"))?;
     Ok(boot)
 }
 
