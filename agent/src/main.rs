@@ -40,7 +40,11 @@ fn main() -> ExitCode {
 }
 
 fn explain(words: &[String]) -> SysExit {
-    match explain::explain(words) {
+    let explained = match words {
+        [] => Ok(explain::list(runtime::terminal())),
+        words => explain::explain(words),
+    };
+    match explained {
         Ok(text) => match cli::print(&text) {
             Ok(()) => SysExit::Ok,
             Err(error) => {

@@ -166,13 +166,13 @@ pub struct RolloutArgs {
     /// What the rollout to this revision cost [default: the last one]
     #[arg(long, value_name = "NUMBER")]
     pub revision: Option<u64>,
-    /// Wait until the rollout has settled: the new pods are available, and no old pod was left for the time of --settle
+    /// Wait until the rollout has settled: the new pods are available, and the time of --settle has passed since the last old pod was gone
     #[arg(long)]
     pub wait: bool,
     /// Longest wait
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, requires = "wait")]
     pub timeout: Duration,
-    /// Time without an old pod, in which the last reports arrive
+    /// How long to wait after the last old pod is gone, so that its report arrives
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, requires = "wait")]
     pub settle: Duration,
     /// Exit with 2 if the rollout did this; can be repeated

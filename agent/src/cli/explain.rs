@@ -73,7 +73,7 @@ impl HasRemedy for UnknownWord {
 pub fn explain(words: &[impl AsRef<str>]) -> Result<String, UnknownWord> {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     if words.is_empty() {
-        return Ok(list());
+        return Ok(list(None));
     }
     // People paste `Exit Code: 137`, and name several verdicts.
     one(&words.join(" ")).or_else(|unknown| {
@@ -300,39 +300,77 @@ fn axes() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     )
 }
 
-fn list() -> String {
-    let width = TABLE.iter().map(|e| e.headline.len()).max().unwrap_or(0);
-    let mut out = String::new();
-    for row in &TABLE {
-        let mark = if row.unclean { '!' } else { ' ' };
-        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
+/// Most columns of the list, as of other texts.
+const WIDEST: usize = 100;
+/// Fewest columns of a text beside its name.
+const NARROWEST: usize = 24;
+
+/// Names with their texts: whole lines for programs, such as grep; wrapped in a terminal of this many columns.
+struct Names {
+    width: Option<usize>,
+    out: String,
+}
+
+impl Names {
+    fn entry(&mut self, name: &str, text: &str) {
+        let Some(width) = self.width else {
+            let _ = writeln!(self.out, "{name}{text}");
+            return;
+        };
+        let indent = " ".repeat(name.len());
+        let text = wrap(text, width.clamp(indent.len() + NARROWEST, WIDEST), &indent);
+        let _ = write!(self.out, "{name}{}", text.trim_start());
     }
-    out.push_str("\n! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.\n");
-    out.push_str("\nThe observer's verdicts about lost nodes and their pods:\n\n");
-    let width = loss_verdict::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
-    for row in &loss_verdict::TABLE {
-        let mark = if row.unclean { '!' } else { ' ' };
-        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
+
+    fn title(&mut self, text: &str) {
+        self.out.push('\n');
+        self.entry("", text);
+        self.out.push('\n');
     }
-    out.push_str("\nWhat holds a pod that is still Terminating although its containers have exited:\n\n");
-    let width = held::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
-    for row in &held::TABLE {
-        let _ = writeln!(out, "  {:width$}  {}", row.headline, first_sentence(row.meaning));
+
+    /// Each with its mark, in columns.
+    fn verdicts(&mut self, rows: impl Iterator<Item = (bool, &'static str, &'static str)> + Clone) {
+        let width = rows.clone().map(|(_, headline, _)| headline.len()).max().unwrap_or(0);
+        for (unclean, headline, meaning) in rows {
+            let mark = if unclean { '!' } else { ' ' };
+            self.entry(&format!("{mark} {headline:width$}  "), first_sentence(meaning));
+        }
     }
-    let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
-    out.push_str(
-        "\nEach verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):\n\n",
+}
+
+/// All names, a line each; in a terminal of this many columns, wrapped.
+pub fn list(width: Option<usize>) -> String {
+    let mut names = Names {
+        width,
+        out: String::new(),
+    };
+    names.verdicts(TABLE.iter().map(|row| (row.unclean, row.headline, row.meaning)));
+    names.out.push('\n');
+    names.entry(
+        "",
+        "! marks the unclean verdicts. `epitaph explain VERDICT` shows what proves a verdict and how to fix it.",
     );
+    names.title("The observer's verdicts about lost nodes and their pods:");
+    let losses = loss_verdict::TABLE.iter();
+    names.verdicts(losses.map(|row| (row.unclean, row.headline, row.meaning)));
+    names.title("What holds a pod that is still Terminating although its containers have exited:");
+    names.verdicts(held::TABLE.iter().map(|row| (false, row.headline, row.meaning)));
+    names.title(
+        "Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):",
+    );
+    let width = axes().map(|(_, value, _)| value.len()).max().unwrap_or(0);
     for (axis, value, words) in axes() {
-        let _ = writeln!(out, "{axis:7}  {value:width$}  {words}");
+        names.entry(&format!("{axis:7}  {value:width$}  "), words);
     }
-    out.push_str("\nA shutdown of the node has verdicts of its own:\n\n");
-    let width = node::TABLE.iter().map(|row| row.headline.len()).max().unwrap_or(0);
-    for row in &node::TABLE {
-        let mark = if row.unclean { '!' } else { ' ' };
-        let _ = writeln!(out, "{mark} {:width$}  {}", row.headline, first_sentence(row.meaning));
-    }
-    out.push_str("\n`epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:\n\n");
+    names.title("A shutdown of the node has verdicts of its own:");
+    names.verdicts(node::TABLE.iter().map(|row| (row.unclean, row.headline, row.meaning)));
+    names.title("`epitaph explain` also explains what kubectl, docker, systemctl, shells, proxies and clients show:");
+    typed_names(&mut names);
+    names.out
+}
+
+/// What other tools show, by kind; wrapped for programs, too, because no name has a text.
+fn typed_names(into: &mut Names) {
     let names = || WORDS.iter().flat_map(|word| word.names).copied();
     let is_code = |name: &&str| name.parse::<u8>().is_ok();
     let mut codes: Vec<&str> = names().filter(is_code).collect();
@@ -342,16 +380,15 @@ fn list() -> String {
         .filter(|name| !is_code(name) && !["SIG", "signal ", "signal:"].iter().any(|begin| name.starts_with(begin)))
         .collect();
     let probes: Vec<&str> = PROBES.iter().map(|probe| probe.tracepoint).collect();
+    into.width = Some(into.width.unwrap_or(98).min(98));
     for (what, names) in [
         ("exit codes", codes),
         ("signals", signals),
         ("reasons", reasons),
         ("probes", probes),
     ] {
-        let lines = wrap(&names.join(", "), 98, "            ");
-        let _ = write!(out, "{what:12}{}", lines.trim_start());
+        into.entry(&format!("{what:12}"), &names.join(", "));
     }
-    out
 }
 
 fn cleanliness(unclean: bool) -> &'static str {

@@ -5,6 +5,8 @@ mod person;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use epitaph_core::render::text::Style;
+use epitaph_story::color::Color;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -12,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::cli::SysExit;
-use crate::config::{Config, Env, LogFormat, settings};
+use crate::config::{Config, Env, LogFormat, ProcessEnv, settings};
 use crate::sink::otlp::Delivery;
 use crate::sink::own_spans;
 
@@ -104,9 +106,9 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     let stdout = (terminations == Terminations::Stdout).then(|| json_lines(std::io::stdout).with_filter(only_terminations()));
     let elsewhere = matches!(terminations, Terminations::Journald | Terminations::Stdout);
     let others = filter_fn(move |metadata| !elsewhere || metadata.target() != unclean::TARGET);
-    let stderr = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && !crate::cli::is_dumb(&crate::config::ProcessEnv));
+    // As all other output.
+    let style = Color::Auto.style(std::io::stderr().is_terminal(), |name| ProcessEnv.get(name));
+    let stderr = fmt::layer().with_writer(std::io::stderr).with_ansi(style == Style::Color);
     let messages = match config.log.format {
         LogFormat::Text if terminations == Terminations::Person => stderr.event_format(person::ForPerson).boxed(),
         LogFormat::Text => stderr.boxed(),

@@ -52,7 +52,7 @@ pub use error::RuntimeError;
 pub use evidence::Evidence;
 use export::Export;
 pub use logind::logind;
-pub use past::{export, list, why};
+pub use past::{export, list, terminal, why};
 use show::Show;
 use sinks::Sinks;
 

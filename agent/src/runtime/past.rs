@@ -204,7 +204,7 @@ fn no_output(error: io::Error) -> RuntimeError {
 }
 
 /// Columns; None where standard output is not a terminal.
-fn terminal() -> Option<usize> {
+pub fn terminal() -> Option<usize> {
     io::stdout().is_terminal().then(|| usize::from(Screen::columns()))
 }
 

@@ -92,8 +92,8 @@ fn every_page_is_reached_from_the_index() {
         .filter(|page| page.starts_with(&docs) && !reached.contains(*page))
         .collect();
     assert!(lost.is_empty(), "no link leads to {lost:?}");
-    // The index leads everywhere; an alert's page is read as `epitaph explain ALERT` prints it.
-    let read_alone = |page: &PathBuf| page.starts_with(&docs) && *page != docs.join("README.md") && !names_an_alert(page);
+    // The index leads everywhere.
+    let read_alone = |page: &PathBuf| page.starts_with(&docs) && *page != docs.join("README.md");
     for (page, text) in pages.iter().filter(|(page, _)| read_alone(page)) {
         let answers = text.lines().take(6).any(|line| line.starts_with("This page answers"));
         // The last paragraph.
@@ -109,11 +109,6 @@ fn every_page_is_reached_from_the_index() {
             page.display()
         );
     }
-}
-
-fn names_an_alert(page: &std::path::Path) -> bool {
-    page.file_name()
-        .is_some_and(|name| name.to_string_lossy().starts_with("Epitaph"))
 }
 
 /// The pages for people, by their path.

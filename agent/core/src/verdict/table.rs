@@ -253,7 +253,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 120,
         meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor the verdict also applies if the supervisor killed the process, or if the first process exited without waiting, and the kernel or the container runtime killed the process.",
         proof: "signal_deliver shows that the process entered its handler, or the stop signal was no longer pending at the SIGKILL, so the process had read it by signalfd or sigwait; the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's, or, at the exit of the first process, the kernel's or the container runtime's.",
-        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal. If the deletion asked for less than the pod's own grace period (the sentence has both), change what the deletion asks for: no longer setting of the pod helps.",
+        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal. If the deletion asked for less than the pod's own grace period (the sentence has both), change what the deletion asks for: a longer grace period in the spec of the pod does not help.",
     },
     Row {
         headline: "prestop-overran",

@@ -1,3 +1,4 @@
+use epitaph_story::story::columns;
 use expect_test::{Expect, expect, expect_file};
 
 use super::*;
@@ -5,6 +6,26 @@ use crate::error;
 
 fn check(verdict: Option<&str>, expected: Expect) {
     expected.assert_eq(&explain(verdict.as_slice()).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
+}
+
+/// Programs, such as grep, get a line for each name.
+#[test]
+fn the_list_fits_into_the_terminal() {
+    let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+    let whole = list(None);
+    for width in [60, 80, 100, 200] {
+        let shown = list(Some(width));
+        let longest = shown.lines().map(columns).max().unwrap_or_default();
+        assert!(
+            (width.min(WIDEST) - 10..=width.min(WIDEST)).contains(&longest),
+            "{longest} of {width}"
+        );
+        assert_eq!(squeezed(&shown), squeezed(&whole));
+    }
+    let texts = TABLE.iter().map(|row| first_sentence(row.meaning));
+    for text in texts {
+        assert_eq!(whole.lines().filter(|line| line.ends_with(text)).count(), 1, "{text}");
+    }
 }
 
 /// Steps refer to each other by number.

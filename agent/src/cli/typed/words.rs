@@ -127,7 +127,7 @@ pub const WORDS: [Word; 62] = [
     Word {
         names: &["CrashLoopBackOff", "BackOff"],
         meaning: "Not a termination: the container terminated again and again, also with exit code 0, and the kubelet waits before the next \
-                  start. Ask for the terminations before it.",
+                  start. `epitaph list` shows the terminations before the wait.",
         verdicts: &[
             "nonzero-exit",
             "crashed",
@@ -531,8 +531,8 @@ pub const WORDS: [Word; 62] = [
     },
     Word {
         names: &["start-limit-hit"],
-        meaning: "systemd's result of a unit, not a termination: the unit was started too often (StartLimitBurst=), and is not started again. Ask for \
-                  the terminations before it; `systemctl reset-failed UNIT` allows a start.",
+        meaning: "systemd's result of a unit, not a termination: the unit was started too often (StartLimitBurst=), and is not started again. \
+                  `epitaph list` shows the terminations before that; `systemctl reset-failed UNIT` allows a start.",
         verdicts: &[
             "nonzero-exit",
             "crashed",

@@ -35,6 +35,8 @@ const RECENT: u64 = 15;
 const KEPT: u64 = 5;
 /// How long a state must last, in minutes: longer than a rollout of the DaemonSet takes on one node.
 const LASTING: u64 = 10;
+/// How long a target that was scraped is expected, in minutes.
+const SCRAPED: u64 = 6 * 60;
 /// The window of rates, in minutes.
 pub(super) const RATE: u64 = 60;
 /// The share of unclean terminations from which the alert fires.
@@ -96,6 +98,7 @@ pub fn groups(minute: u64) -> Vec<Group> {
                 rules.export_failing(),
                 rules.agent_down(),
                 missing::agents(&rules),
+                missing::all(&rules),
                 missing::observer(&rules),
                 rules.kubernetes_away(),
                 epitaphs::not_written(&rules),
@@ -364,7 +367,7 @@ impl Rules {
 
     fn agent_down(&self) -> Rule {
         Rule {
-            expr: unanswered(self.seconds(6 * 60), ""),
+            expr: unanswered(self.seconds(SCRAPED), ""),
             lasting: self.seconds(LASTING),
             severity: "critical",
             ..rule(

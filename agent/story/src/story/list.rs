@@ -8,12 +8,14 @@ use epitaph_core::verdict::Severity;
 
 use super::json::Brief;
 use super::text::severity;
-use super::words::{cell, columns, cut, local_moment, many, moment, paragraph};
+use super::words::{cell, columns, cut, cut_middle, local_moment, many, moment, paragraph};
 use crate::history::{Counts, Group, Report};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
 const ID: usize = 8;
 const NAME: usize = 32;
+/// The longest verdict, and the beginning of a sentence.
+const VERDICT: usize = 24;
 /// Of what kubectl shows: its longest reason without a code.
 const KUBECTL: usize = 22;
 
@@ -82,8 +84,8 @@ impl List {
         let (time, name, rest) = match self.width {
             Some(width) => {
                 let fixed = 2 + 9 + ID + 1 + columns(&kubectl);
-                // Half of what is left for the name, until the name has enough.
-                let name = (width.saturating_sub(fixed) * 2 / 5).clamp(8, NAME);
+                // Name and verdict distinguish; the sentence has what is left.
+                let name = width.saturating_sub(fixed + 1 + VERDICT).clamp(8, NAME);
                 if std::mem::take(&mut self.has_header) {
                     let shows = match self.is_wide {
                         true => cell("kubectl shows", KUBECTL) + " ",
@@ -110,7 +112,11 @@ impl List {
                     let _ = writeln!(out, "{}", paint.dim(&cut(&format!("{day} UTC{here}"), width)));
                 }
                 let rest = width.saturating_sub(fixed + name + 1).max(8);
-                (format!("{:8}", clock.trim_start()), cell(&brief.name, name), rest)
+                (
+                    format!("{:8}", clock.trim_start()),
+                    cell(&cut_middle(&brief.name, name), name),
+                    rest,
+                )
             }
             None => {
                 let zone = if at.is_empty() { "" } else { "Z" };

@@ -181,7 +181,7 @@ fn a_pod_with_an_earlier_restart() {
 
             Earlier, of the same workload (`epitaph why ID`)
             2023-11-14 UTC
-            ! 23:37:10 36d2adfa shop/cart/app            ignored-stop-signal: `sh` is PID 1…
+            ! 23:37:10 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` …
         "#]],
     );
 }
@@ -404,13 +404,13 @@ fn lines_of_a_list() {
     assert_fits(&list(Some(80)), 80);
     assert_fits(&list(Some(40)), 40);
     expect![[r#"
-          time     trace    name                     verdict: sentence
+          time     trace    name                             verdict: sentence
         2026-01-02 UTC
-        ! 03:05:15 07f64948 3f1c0d4e5a6b sh          ignored-stop-signal: `sh` is PID 1…
-          03:04:06 f7582820 nginx.service            unknown: How the main process term…
+        ! 03:05:15 07f64948 3f1c0d4e5a6b sh                  ignored-stop-signal: `sh` …
+          03:04:06 f7582820 nginx.service                    unknown: How the main proc…
         2023-11-14 UTC
-        ! 23:37:10 36d2adfa shop/cart/app            ignored-stop-signal: `sh` is PID 1…
-        ! 23:37:10 f413a7a4 shop/cart                ignored-stop-signal: container `ap…
+        ! 23:37:10 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` …
+        ! 23:37:10 f413a7a4 shop/cart                        ignored-stop-signal: conta…
     "#]]
     .assert_eq(&list(Some(80)));
     // A reader in another zone has its own time beside each date.
@@ -459,6 +459,28 @@ fn lines_of_a_list() {
         ! 2023-11-14 23:37:10Z 36d2adfa shop/cart/app                    ignored-stop-signal: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
         ! 2023-11-14 23:37:10Z f413a7a4 shop/cart                        ignored-stop-signal: container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later
     "#]].assert_eq(&list(None));
+}
+
+/// As `kubectl epitaph watch` shows them: names that are long, and alike at their beginning. A verdict is never cut.
+#[test]
+fn pods_of_a_workload_differ_in_a_narrow_list() {
+    let line = |name: &str| {
+        let mut brief = Brief::of(&serde_json::from_str(&pod()).unwrap());
+        brief.name = name.to_owned();
+        brief.verdict = "truncated-by-shutdown".to_owned();
+        let line = List::new(Some(80), Style::Plain).line(&brief);
+        line.lines().last().unwrap().to_owned()
+    };
+    let (one, other) = (
+        line("payments/checkout-service-7d9f8b6c5-x2x4z"),
+        line("payments/checkout-service-7d9f8b6c5-9k7qp"),
+    );
+    expect![[r#"! 23:37:10 f413a7a4 payments/ch…vice-7d9f8b6c5-x2x4z truncated-by-shutdown: con…"#]].assert_eq(&one);
+    assert_ne!(one, other);
+    assert!(line("shop/cart-7d9f8b6c5-x2x4z").contains(" shop/cart-7d9f8b6c5-x2x4z "));
+    for width in 0..9 {
+        assert!(columns(&words::cut_middle("長い名前-x2x4z", width)) <= width, "{width}");
+    }
 }
 
 fn summary_json(counts: &Counts) -> String {

@@ -116,6 +116,28 @@ pub fn cut(text: &str, width: usize) -> String {
     out
 }
 
+/// Cut to `width` columns in the middle, with `…` there: two pods of a workload differ at the end of their names.
+pub fn cut_middle(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let Some(room) = width.checked_sub(1) else {
+        return String::new();
+    };
+    let last = room * 2 / 3;
+    let begin: String = fitting(text.chars(), room - last).collect();
+    let mut end: Vec<char> = fitting(text.chars().rev(), last).collect();
+    end.reverse();
+    format!("{begin}…{}", end.into_iter().collect::<String>())
+}
+
+fn fitting(chars: impl Iterator<Item = char>, width: usize) -> impl Iterator<Item = char> {
+    chars.scan(0, move |used, c| {
+        *used += columns(c.encode_utf8(&mut [0; 4]));
+        (*used <= width).then_some(c)
+    })
+}
+
 /// Cut to `width` columns and filled up with spaces.
 pub fn cell(text: &str, width: usize) -> String {
     let text = cut(text, width);

@@ -1,7 +1,7 @@
 //! The alerts about what cannot report itself: an agent whose pod is gone, an observer that nobody elected; and their runbooks.
 
 use super::pages::Page;
-use super::{LASTING, Rule, Rules, rule};
+use super::{BUILD, LASTING, Rule, Rules, SCRAPED, duration, rule, unanswered};
 use crate::sink::metrics::observer::{ACTIVE, KNOWN};
 use crate::sink::metrics::table::KUBERNETES_STATE;
 
@@ -19,6 +19,29 @@ pub(super) fn agents(of: &Rules) -> Rule {
             "What terminates on these nodes is not observed, and no other alert sees it: a pod that is gone has no target. Find the nodes: \
              kubectl get pods --all-namespaces -l app.kubernetes.io/component=agent -o wide, against kubectl get nodes. Nodes without \
              an agent on purpose are the chart value prometheusRule.nodesWithoutAgent."
+                .into(),
+        )
+    }
+}
+
+/// No target is left, as after a ServiceMonitor that went: neither `up` nor the number of nodes has a series. While a target is known to
+/// be down, EpitaphAgentDown fires.
+pub(super) fn all(of: &Rules) -> Rule {
+    let (build, scraped) = (BUILD.prometheus(), of.seconds(SCRAPED));
+    Rule {
+        expr: format!(
+            "count by (cluster) (last_over_time({build}[{}]))\nunless on (cluster) {build}\nunless on (cluster) ({})",
+            duration(scraped),
+            unanswered(scraped, "")
+        ),
+        lasting: of.seconds(LASTING),
+        severity: "critical",
+        ..rule(
+            "EpitaphAgentsMissing",
+            "Prometheus scrapes no agent and no observer any more".into(),
+            "Prometheus had metrics of Epitaph within the last six hours and has no target of Epitaph now: either no termination of the \
+             cluster is observed, or no alert sees it. Look whether the pods run: kubectl get pods --all-namespaces -l \
+             app.kubernetes.io/name=epitaph. If they run, look at the ServiceMonitor or the job of Prometheus."
                 .into(),
         )
     }
@@ -46,10 +69,13 @@ pub(super) fn observer(of: &Rules) -> Rule {
 pub(super) const PAGES: [Page; 2] = [
     Page {
         alert: "EpitaphAgentsMissing",
-        means: "The cluster has more nodes than agents that Prometheus scrapes. On the other nodes nothing is observed.",
+        means: "The cluster has more nodes than agents that Prometheus scrapes. On the other nodes nothing is observed. Severity \
+                critical: Prometheus scrapes no agent and no observer any more.",
         proves: "`epitaph_observer_known{object=\"nodes\"}` of the active observer against the number of series \
-                 `epitaph_kubernetes_state{state=\"synced\"}`: each agent has one.",
+                 `epitaph_kubernetes_state{state=\"synced\"}`: each agent has one. Severity critical: `epitaph_build_info` has no series.",
         to_do: &[
+            "Severity critical: `kubectl -n epitaph get pods`. If the pods run, Prometheus has lost its targets: look at the ServiceMonitor \
+             (`serviceMonitor.enabled`, and the labels that the Prometheus selects), or at the job in its configuration.",
             "`kubectl -n epitaph get daemonset epitaph-agent`: fewer pods desired than nodes is a `nodeSelector`, a taint without \
              toleration, or nodes of Windows, on purpose or not. On purpose: `prometheusRule.nodesWithoutAgent`.",
             "Fewer pods ready than desired: `kubectl -n epitaph get pods -o wide`, and `kubectl describe` of the pod that is not ready. \
@@ -65,8 +91,8 @@ pub(super) const PAGES: [Page; 2] = [
         to_do: &[
             "No pod: `kubectl -n epitaph describe deployment epitaph-observer`: image, quota, or nodes without room.",
             "Pods, and none is active: their log names what is missing: the Lease, the right to it, or the API server.",
-            "Two are active for longer than the Lease lasts: each must have the same `observer.namespace` and `observer.lease`, and the \
-             clocks of their nodes must run.",
+            "Two are active for longer than the Lease lasts: give each the same `observer.namespace` and `observer.lease`. If they have it, \
+             compare the clocks of their nodes: where a clock runs too slowly, the observer keeps the Lease too long.",
             "On purpose without an observer: `observer.enabled=false` of the chart leaves the alert out.",
         ],
         silence: "While the control plane is being repaired: without the API server nobody can hold the Lease.",

@@ -188,7 +188,7 @@ pub(super) const PAGES: [Page; 6] = [
         proves: "`epitaph_node_evictions_held` by node: `Ready` is `Unknown`, and the node lacks the taint \
                  `node.kubernetes.io/unreachable:NoExecute`. The observer's log has a line for each node.",
         to_do: &[
-            "Find what the nodes have in common: a zone, a switch, a route to the API server, a load balancer before it, an expired \
+            "Find what the nodes have in common: a zone, a switch, a route to the API server, a load balancer in front of it, an expired \
              certificate. `kubectl get nodes -L topology.kubernetes.io/zone`",
             "Look at one of the machines by its console or its provider. While the machines run, so do their pods: repair the network.",
             "Only a machine that is certainly powered off may be given the taint `node.kubernetes.io/out-of-service`, one by one.",

@@ -269,8 +269,8 @@ fn markdown(page: &Page, groups: &[Group]) -> String {
     let severities: BTreeSet<&str> = rules().map(|rule| rule.severity).collect();
     let severities: Vec<&str> = severities.into_iter().collect();
     let mut out = format!(
-        "# {}\n\n<!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit. -->\n\nSeverity: \
-         {}.\n\n## What it means\n\n{}\n\n## What proves it\n\n{}\n\n## What to do\n\n",
+        "# {}\n\nThis page answers: what does this alert mean, what proves it, and what do I do?\n\n<!-- Generated from the code by \
+         `UPDATE_EXPECT=1 cargo test -p epitaph --lib alerts`; do not edit. -->\n\nSeverity: {}.\n\n## What it means\n\n{}\n\n## What proves it\n\n{}\n\n## What to do\n\n",
         page.alert,
         severities.join(", "),
         page.means,
@@ -286,6 +286,7 @@ fn markdown(page: &Page, groups: &[Group]) -> String {
     {
         out += &section(row);
     }
+    out.push_str("\nNext: [all alerts](README.md), or [what each verdict means](../verdicts.md).\n");
     out
 }
 
