@@ -357,8 +357,9 @@ impl Stage {
             let log = log.with_context(|| format!("{client} logged nothing"))?;
             let totals: Totals = serde_json::from_str(log).with_context(|| format!("read {client}'s log: {log}"))?;
             let is_by_pod = of.is_some_and(|of| of.called != Called::Service);
-            // A pod's address is gone with the pod.
-            let is_gone = if is_by_pod { totals.timeout + totals.unreachable } else { 0 };
+            // A pod's address is gone with the pod: nobody answers, also a client of the Service while kube-proxy is late.
+            let may_be_gone = is_by_pod || of.is_some() && rollout.late_proxy;
+            let is_gone = if may_be_gone { totals.timeout + totals.unreachable } else { 0 };
             ensure!(
                 totals.timeout + totals.other + totals.unreachable == is_gone,
                 "unexpected result at {client}: {} timeouts, {} unreachable, {} others ({:?})",

@@ -73,10 +73,11 @@ fn main() {
             done("forecasts", rows.map(|rows| rollouts::forecast::unproven(&rows)))
         })
     };
-    let placed = lost::is_possible().then(|| {
+    let modes = rollouts::placed::PROXIES.into_iter().filter(|_| lost::is_possible());
+    let placed = modes.map(|proxy| {
         let shared = Arc::clone(&shared);
-        Trial::test("rollouts::placed-clients", move || {
-            shared.roll_with(rollouts::placed::all, rollouts::placed::unproven)
+        Trial::test(format!("rollouts::placed-clients-{proxy}"), move || {
+            shared.roll_with(|stage| rollouts::placed::all(stage, proxy), rollouts::placed::unproven)
         })
     });
     // A cluster of one node has none to lose: `cargo xtask cluster up --nodes 2`.

@@ -113,43 +113,32 @@ const ALL: &[Client] = &[
     client(false, Called::Pod),
     client(false, Called::PodByIpv6),
 ];
-const PROXIES: [&str; 2] = ["iptables", DEFAULT];
+/// Modes of kube-proxy.
+pub const PROXIES: [&str; 2] = ["iptables", DEFAULT];
 /// What the nodes are made with.
 const DEFAULT: &str = "nftables";
 const NODES: [u8; 2] = [1, 2];
 /// Where the victim's image is mounted for the clients on the other node.
 const ROOT: &str = "/run/victim";
 
-/// By each mode of kube-proxy, with proxies that are late: a rollout with a client of each kind, and one with the preStop sleep that was
+/// By one mode of kube-proxy, with proxies that are late: a rollout with a client of each kind, and one with the preStop sleep that was
 /// advised, which helps clients of the Service.
 ///
 /// # Errors
 /// A rollout could not be played.
-pub fn all(stage: &Stage) -> anyhow::Result<Vec<Row>> {
+pub fn all(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
     // Whatever runs there takes time from the servers' node, for emulation has the same processors for both. The clients there are units, and
     // kube-proxy is one.
     let others = stage.cluster.node(Placed::OTHERS)?;
     others.run(&format!(
         "mountpoint -q {ROOT} || {{ mkdir -p {ROOT} && ctr --namespace k8s.io images mount {VICTIM} {ROOT}; }}; systemctl stop kubelet containerd"
     ))?;
-    let rows = by_each_proxy(stage);
-    others.run("systemctl start containerd kubelet")?;
-    rows
-}
-
-fn by_each_proxy(stage: &Stage) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for proxy in PROXIES {
-        let played = set_proxy(stage, proxy).and_then(|()| rolled(stage, proxy));
-        match played {
-            Ok(of_proxy) => rows.extend(of_proxy),
-            Err(error) => {
-                set_proxy(stage, DEFAULT)?;
-                return Err(error).with_context(|| format!("with kube-proxy's mode {proxy}"));
-            }
-        }
+    let rows = set_proxy(stage, proxy).and_then(|()| rolled(stage, proxy));
+    if proxy != DEFAULT {
+        set_proxy(stage, DEFAULT)?;
     }
-    Ok(rows)
+    others.run("systemctl start containerd kubelet")?;
+    rows.with_context(|| format!("with kube-proxy's mode {proxy}"))
 }
 
 /// What the rows of [`all`] do not prove, a line each.
