@@ -40,6 +40,8 @@ const AT_ONCE: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Clients' errors count for so long after the exit, and longer while the pod is an endpoint.
 const COUNTED: Duration = Duration::from_secs(2);
+/// From a reset on the servers' node until a client of an emulated node notes its error, and between the clocks of both.
+const AT_THE_END: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -87,6 +89,8 @@ pub struct Row {
     pub verdicts: Vec<String>,
     /// Lost TCP records, as the agent reports them: on an emulated machine an interrupt can hit a probe now and then.
     pub lost: u64,
+    /// Losses of the clients of a pod's address within [`AT_THE_END`] after the last that the agent counted.
+    pub at_the_end: u64,
     /// The longest preStop sleep that was advised, seconds.
     pub advised: Option<u64>,
     /// Clients that lost nothing.
@@ -101,7 +105,8 @@ impl Row {
             Some(_) => SLACK_OF_PLACED,
             None => SLACK.max(clients / 50),
         };
-        clients.abs_diff(agent) <= slack + self.lost
+        let (least, most) = (clients, clients + self.at_the_end);
+        agent + slack + self.lost >= least && agent <= most + slack + self.lost
     }
 }
 
@@ -379,6 +384,7 @@ impl Stage {
             kubelet: 0,
             verdicts: Vec::new(),
             lost: 0,
+            at_the_end: 0,
             advised: None,
             unharmed: Vec::new(),
         };
@@ -403,6 +409,10 @@ impl Stage {
                 true => totals.lost_before(over),
                 false => [totals.refused, totals.reset, totals.cut],
             };
+            if *is_by_pod {
+                let later: u64 = totals.lost_before(over + AT_THE_END).iter().sum();
+                row.at_the_end += later - lost.iter().sum::<u64>();
+            }
             eprintln!("{client}: answered {}, refused/reset/cut {lost:?}", totals.ok);
             if lost.iter().sum::<u64>() == 0 {
                 row.unharmed.push((*client).clone());
@@ -591,6 +601,7 @@ mod tests {
             kubelet: 0,
             verdicts: Vec::new(),
             lost: 0,
+            at_the_end: 0,
             advised,
             unharmed: Vec::new(),
         }

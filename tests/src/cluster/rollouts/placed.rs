@@ -233,6 +233,7 @@ mod tests {
             kubelet: 6,
             verdicts: Vec::new(),
             lost: 0,
+            at_the_end: 0,
             advised,
             unharmed: Vec::new(),
         }
