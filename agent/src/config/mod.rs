@@ -307,9 +307,8 @@ impl Config {
             return wrong("export.resource_attributes", "an attribute must have a name");
         }
         self.otlp.destinations()?;
-        if let Err(problem) = tracing_subscriber::EnvFilter::try_new(&self.log.filter) {
-            let problem = Problem::new(problem.to_string()).with_remedy("write for example info,epitaph=debug");
-            return invalid("log.filter", problem);
+        if let Err(problem) = self.log.targets("") {
+            return invalid("log.filter", problem.with_remedy("write for example info,epitaph=debug"));
         }
         Ok(())
     }

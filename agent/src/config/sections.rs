@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::{ParseError, Targets};
 
 use super::{Problem, as_text};
 use crate::source::{kernel, kubelet, pods, runtimes};
@@ -351,9 +352,30 @@ impl Default for ShutdownSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// tracing-subscriber's directives: `info,epitaph::correlate=debug`.
+    /// A level, and levels of targets: `info,epitaph::source=debug`.
     pub filter: String,
     pub format: LogFormat,
+}
+
+impl LogSettings {
+    /// The filter, with `first` for the targets that it does not name.
+    ///
+    /// By target and level only: tracing-subscriber's `EnvFilter` also selects by the fields of a span, with regular expressions that would be a
+    /// twentieth of the program.
+    ///
+    /// # Errors
+    /// A level that does not exist, or a selection of spans.
+    pub fn targets(&self, first: &str) -> Result<Targets, Problem> {
+        if self.filter.contains('[') {
+            return Err(Problem::new("cannot select spans or fields"));
+        }
+        let directives = first.split(',').chain(self.filter.split(',')).map(str::trim);
+        let directives: Vec<&str> = directives.filter(|directive| !directive.is_empty()).collect();
+        directives
+            .join(",")
+            .parse()
+            .map_err(|error: ParseError| Problem::new(error.to_string()))
+    }
 }
 
 impl Default for LogSettings {

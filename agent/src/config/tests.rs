@@ -3,6 +3,7 @@ use std::fs;
 use std::time::Duration;
 
 use expect_test::{expect, expect_file};
+use tracing::Level;
 
 use super::*;
 use crate::error::lines;
@@ -157,6 +158,24 @@ fn no_secret_is_ever_printed() {
     }
     let bad = vars([("OTEL_EXPORTER_OTLP_HEADERS", "authorization:t0psecret")]);
     assert!(!load("", &bad, &flags([])).unwrap_err().contains("t0psecret"));
+}
+
+#[test]
+fn a_filter_of_the_log_names_levels_and_targets() {
+    let by = |filter: &str| {
+        let config = load("", &vars([]), &flags([("--log", "log.filter", filter)]))?;
+        Ok::<_, String>(config.log.targets("kube_client=off,aya::sys=error").unwrap())
+    };
+    let targets = by("info, epitaph::termination=off,aya::sys=debug,").unwrap();
+    let enabled = |target: &str, level| targets.would_enable(target, &level);
+    assert!(enabled("epitaph::source::kernel", Level::INFO) && !enabled("epitaph", Level::DEBUG));
+    assert!(!enabled("epitaph::termination", Level::ERROR) && !enabled("kube_client::client", Level::ERROR));
+    assert!(enabled("aya::sys", Level::DEBUG), "what a person names is stronger");
+    for filter in ["epitaph=loud", "a=b=c", "[load_probes]=debug", "info,[{pid=1}]=trace"] {
+        let error = by(filter).unwrap_err();
+        assert!(error.starts_with("bad setting `log.filter`: "), "{error}");
+        assert!(error.ends_with("\nremedy: write for example info,epitaph=debug"), "{error}");
+    }
 }
 
 #[test]

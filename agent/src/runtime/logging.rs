@@ -9,7 +9,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+use tracing_subscriber::{Layer as _, fmt};
 
 use crate::cli::SysExit;
 use crate::config::{Config, Env, LogFormat, settings};
@@ -81,10 +81,9 @@ where
 /// May be called once per process.
 pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, RuntimeError> {
     // These crates log each failed attempt without address and remedy; epitaph logs both, once.
-    let filter = || {
-        EnvFilter::try_new(format!("kube_client=off,aya::sys=error,{}", config.log.filter))
-            .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))
-    };
+    let filter = config.log.targets("kube_client=off,aya::sys=error");
+    let filter = filter
+        .map_err(|problem| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {problem}", config.log.filter)))?;
     let only_terminations = || filter_fn(|metadata| metadata.target() == unclean::TARGET);
     let mut terminations = terminations;
     let (journald, unreachable) = match (terminations == Terminations::Journald).then(tracing_journald::layer) {
@@ -122,9 +121,9 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     };
     tracing_subscriber::registry()
         .with(layer)
-        .with(messages.with_filter(others).with_filter(filter()?))
-        .with(journald.with_filter(filter()?))
-        .with(stdout.with_filter(filter()?))
+        .with(messages.with_filter(others).with_filter(filter.clone()))
+        .with(journald.with_filter(filter.clone()))
+        .with(stdout.with_filter(filter))
         .init();
     if let Some(error) = unreachable {
         // As in the package's unit: nothing is wrong.

@@ -248,7 +248,10 @@ impl Hierarchy {
 
 /// The cgroups in a directory. One that was removed meanwhile has none.
 fn children(directory: &Path) -> impl Iterator<Item = (u64, OsString)> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    // The kernel counts a cgroup's children as links: a list of forty files is not read for a container, which has none.
+    let is_leaf = fs::symlink_metadata(directory).is_ok_and(|found| found.nlink() == 2);
+    let entries = (!is_leaf).then(|| fs::read_dir(directory)).into_iter().flatten();
+    let entries = entries.flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     // Read now: an open directory for each level would be too many files.
     let names: Vec<_> = directories

@@ -7,7 +7,7 @@ mod first;
 mod hierarchy;
 mod process;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,12 +19,13 @@ use epitaph_core::attribute::Question;
 use epitaph_core::attribute::path::{self, Nodes, Place};
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
-use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::time::{Boot, TICK_NS, WallOffset};
 
 use crate::clock;
 use crate::error::{HasRemedy, Remedy};
 
 use hierarchy::Hierarchies;
+use process::Known;
 
 /// More cgroups than any known machine has: the bound of a walk.
 const MAX_CGROUPS: usize = 1 << 18;
@@ -66,6 +67,8 @@ pub struct Procfs {
     walked: Mutex<Walked>,
     /// What the first scan has shown, until the next one.
     first: Vec<Input>,
+    /// The same of each process, in few bytes.
+    known: HashMap<Pid, Known>,
 }
 
 /// Result of the last walk, as far as it fits.
@@ -112,6 +115,7 @@ impl Procfs {
             hierarchies,
             walked: Mutex::default(),
             first: Vec::new(),
+            known: HashMap::new(),
         })
     }
 
@@ -159,7 +163,8 @@ impl Procfs {
     /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first: one after the other to
     /// `each`, until the first error.
     pub fn scan<E: From<ProcfsError>>(&self, mut each: impl FnMut(Input) -> Result<(), E>) -> Result<(), E> {
-        let mut pids = Members::default();
+        let begin = clock::now();
+        let mut members = Members::default();
         let mut result = Ok(());
         let mut walked = Walked::default();
         let mount = &self.hierarchies.recorded.mount;
@@ -170,7 +175,7 @@ impl Procfs {
             let is_recorded = self.hierarchies.is_recorded(hierarchy.number);
             hierarchy.walk(|cgroup, path, directory| {
                 if is_subject(path) {
-                    members(directory, &mut pids);
+                    members.add(cgroup, path, directory);
                 }
                 if is_recorded && result.is_ok() {
                     walked.keep(cgroup, path);
@@ -183,16 +188,34 @@ impl Procfs {
         (known.paths, known.bytes) = (walked.paths, walked.bytes);
         drop(known);
         result?;
-        let shown = pids.shown.into_iter().map(|pid| self.process(pid));
-        let mut processes: Vec<ProcessFact> = match pids.is_hidden {
-            false => shown.filter(|p| !p.is_gone()).collect(),
-            true => {
-                let all = self.pids().map(|pid| self.process(pid));
-                all.filter(|p| p.cgroups.iter().any(|(_, path)| is_subject(path))).collect()
+        let mut processes = self.processes(&members, begin);
+        processes.sort_by_key(|(process, _)| (process.start, process.tgid));
+        processes.into_iter().try_for_each(|(mut process, place)| {
+            if let Some(place) = place {
+                process.cgroups = vec![members.cgroups[place].clone()];
             }
-        };
-        processes.sort_by_key(|process| (process.start, process.tgid));
-        processes.into_iter().try_for_each(|process| each(Input::Process(process)))
+            each(Input::Process(process))
+        })
+    }
+
+    /// The processes of a walk that began at `begin`; of those without cgroups the place of their only one.
+    fn processes(&self, members: &Members, begin: Boot) -> Vec<(ProcessFact, Option<usize>)> {
+        if members.is_hidden {
+            let all = self.pids().map(|pid| self.process(pid));
+            let all = all.filter(|p| p.cgroups.iter().any(|(_, path)| is_subject(path)));
+            return all.map(|process| (process, None)).collect();
+        }
+        let is_v2_alone = self.cgroups() == CgroupMode::V2;
+        let shown = members.shown.iter().filter_map(|(&pid, &place)| {
+            // Alone it is the process of the number that the walk has shown, if it is older than the walk.
+            let is_member = |process: &ProcessFact| process.start.plus(Duration::from_nanos(TICK_NS)) < begin;
+            let again = is_v2_alone.then(|| process::read_again(&self.proc, pid, self.known.get(&pid)));
+            match again {
+                Some(again) if again.as_ref().is_none_or(is_member) => Some((again?, Some(place))),
+                _ => Some((self.process(pid), None)).filter(|(process, _)| !process.is_gone()),
+            }
+        });
+        shown.collect()
     }
 
     /// One fact. A missing or unreadable object is answered too, so that the core does not ask again.
@@ -257,20 +280,28 @@ fn is_subject(path: &str) -> bool {
 /// Processes in the cgroups of subjects.
 #[derive(Default)]
 struct Members {
-    shown: BTreeSet<Pid>,
+    cgroups: Vec<(CgroupId, String)>,
+    /// With the place of a cgroup.
+    shown: BTreeMap<Pid, usize>,
     /// Some processes are outside our pid namespace: `cgroup.procs` has no numbers for them, but the host's `/proc` has.
     is_hidden: bool,
 }
 
-/// The processes in a cgroup itself. A threaded cgroup shows none: its domain shows them.
-fn members(directory: &Path, pids: &mut Members) {
-    let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
-        return;
-    };
-    for pid in text.lines().filter_map(|line| line.parse().ok()) {
-        match pid {
-            0 => pids.is_hidden = true,
-            pid => drop(pids.shown.insert(Pid(pid))),
+impl Members {
+    /// The processes in a cgroup itself. A threaded cgroup shows none: its domain shows them.
+    fn add(&mut self, cgroup: CgroupId, path: &str, directory: &Path) {
+        let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
+            return;
+        };
+        let mut pids = text.lines().filter_map(|line| line.parse().ok()).peekable();
+        if pids.peek().is_some() {
+            self.cgroups.push((cgroup, path.to_owned()));
+        }
+        for pid in pids {
+            match pid {
+                0 => self.is_hidden = true,
+                pid => drop(self.shown.insert(Pid(pid), self.cgroups.len() - 1)),
+            }
         }
     }
 }

@@ -234,6 +234,58 @@ fn the_first_scan_knows_what_is_gone_by_the_second() {
     assert_eq!(names(&mut procfs).iter().filter(|name| *name == "42").count(), 0, "only once");
 }
 
+/// Between the list of a cgroup's processes and the look at one of them, the number can be taken again: by a process of another cgroup.
+#[test]
+fn a_process_that_is_younger_than_the_walk_is_not_of_the_list() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[42, 43]);
+    machine.cgroup("b.service", &[]);
+    machine.process(42, "old", 200, "42", "0::/a.service\n");
+    let ticks = clock::now().plus(Duration::from_secs(60)).0 / TICK_NS;
+    machine.process(43, "new", ticks, "43", "0::/b.service\n");
+    let of: Vec<_> = scan(&machine.open())
+        .into_iter()
+        .filter_map(|input| match input {
+            Input::Process(process) => Some((process.tgid.0, process.cgroups)),
+            _ => None,
+        })
+        .collect();
+    let cgroup = |path: &str| vec![(CgroupId::v2(machine.ino(path)), format!("/{path}"))];
+    assert_eq!(of, [(42, cgroup("a.service")), (43, cgroup("b.service"))]);
+}
+
+/// What never changes of a process is read once, unless another process has its number.
+#[test]
+fn the_second_scan_reads_a_new_process_of_a_known_number_as_a_whole() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[42, 50]);
+    let cgroup = "0::/a.service\n";
+    machine.process(42, "one", 200, "42\t1", cgroup);
+    machine.process(50, "two", 200, "50\t2", cgroup);
+    let mut procfs = machine.open();
+    procfs.first_scan(|_| {}).unwrap();
+    machine.process(42, "exec", 200, "unread", cgroup);
+    machine.process(50, "other", 300, "50", cgroup);
+    let mut found = Vec::new();
+    let all: Result<(), ProcfsError> = procfs.scan_after_first(|input| {
+        if let Input::Process(process) = input {
+            found.push((process.tgid.0, process.comm, process.ns_level, process.ns_pid));
+        }
+        Ok(())
+    });
+    all.unwrap();
+    // The last one ended between the scans.
+    let process = |pid, comm: &str, level, ns_pid| (pid, comm.to_owned(), level, ns_pid);
+    assert_eq!(
+        found,
+        [
+            process(42, "exec", 1, 1),
+            process(50, "other", 0, 50),
+            process(50, "two", 1, 2)
+        ]
+    );
+}
+
 #[test]
 fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
     let machine = Machine::hybrid();
