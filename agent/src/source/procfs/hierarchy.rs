@@ -134,6 +134,11 @@ impl Hierarchies {
         number == self.recorded.number || self.controlled.is_some_and(|(controlled, _)| number == controlled)
     }
 
+    /// Those hierarchies.
+    pub fn of_records(&self) -> impl Iterator<Item = &Hierarchy> {
+        self.all().filter(|hierarchy| self.is_recorded(hierarchy.number))
+    }
+
     /// In a container: the runtime mounted the part of a hierarchy that the container's namespace shows at `own` (v1: below `own`).
     /// Without such a mount, our own membership is used. `process` is our own `/proc/PID`.
     pub fn in_namespace_of(mut self, own: &Path, process: &Path) -> Hierarchies {
@@ -161,9 +166,11 @@ impl Hierarchies {
     }
 
     pub fn get(&self, number: u32) -> Option<&Hierarchy> {
-        std::iter::once(&self.recorded)
-            .chain(&self.v1)
-            .find(|hierarchy| hierarchy.number == number)
+        self.all().find(|hierarchy| hierarchy.number == number)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Hierarchy> {
+        std::iter::once(&self.recorded).chain(&self.v1)
     }
 }
 

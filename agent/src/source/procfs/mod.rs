@@ -7,7 +7,7 @@ mod first;
 mod hierarchy;
 mod process;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use epitaph_core::attribute::Question;
 use epitaph_core::attribute::path::{self, Nodes, Place};
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProcessFact, V1};
-use epitaph_core::time::{Boot, TICK_NS, WallOffset};
+use epitaph_core::time::{Boot, WallOffset};
 
 use crate::clock;
 use crate::error::{HasRemedy, Remedy};
@@ -163,21 +163,13 @@ impl Procfs {
     /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first: one after the other to
     /// `each`, until the first error.
     pub fn scan<E: From<ProcfsError>>(&self, mut each: impl FnMut(Input) -> Result<(), E>) -> Result<(), E> {
-        let begin = clock::now();
-        let mut members = Members::default();
         let mut result = Ok(());
         let mut walked = Walked::default();
         let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
-        // v1 too, for subjects of v1 alone: containers whose runtime does not use cgroup v2, units without a cgroup of that
-        // controller.
-        for hierarchy in std::iter::once(&self.hierarchies.recorded).chain(self.hierarchies.v1.iter().take(2)) {
-            let is_recorded = self.hierarchies.is_recorded(hierarchy.number);
-            hierarchy.walk(|cgroup, path, directory| {
-                if is_subject(path) {
-                    members.add(cgroup, path, directory);
-                }
-                if is_recorded && result.is_ok() {
+        for hierarchy in self.hierarchies.of_records() {
+            hierarchy.walk(|cgroup, path, _| {
+                if result.is_ok() {
                     walked.keep(cgroup, path);
                     let path = Ok(path.to_owned());
                     result = each(Input::Cgroup(CgroupFact::of(cgroup, path)));
@@ -188,34 +180,21 @@ impl Procfs {
         (known.paths, known.bytes) = (walked.paths, walked.bytes);
         drop(known);
         result?;
-        let mut processes = self.processes(&members, begin);
-        processes.sort_by_key(|(process, _)| (process.start, process.tgid));
-        processes.into_iter().try_for_each(|(mut process, place)| {
-            if let Some(place) = place {
-                process.cgroups = vec![members.cgroups[place].clone()];
-            }
-            each(Input::Process(process))
-        })
+        let mut processes: Vec<ProcessFact> = self.running().collect();
+        processes.sort_by_key(|process| (process.start, process.tgid));
+        processes.into_iter().try_for_each(|process| each(Input::Process(process)))
     }
 
-    /// The processes of a walk that began at `begin`; of those without cgroups the place of their only one.
-    fn processes(&self, members: &Members, begin: Boot) -> Vec<(ProcessFact, Option<usize>)> {
-        if members.is_hidden {
-            let all = self.pids().map(|pid| self.process(pid));
-            let all = all.filter(|p| p.cgroups.iter().any(|(_, path)| is_subject(path)));
-            return all.map(|process| (process, None)).collect();
-        }
-        let is_v2_alone = self.cgroups() == CgroupMode::V2;
-        let shown = members.shown.iter().filter_map(|(&pid, &place)| {
-            // Alone it is the process of the number that the walk has shown, if it is older than the walk.
-            let is_member = |process: &ProcessFact| process.start.plus(Duration::from_nanos(TICK_NS)) < begin;
-            let again = is_v2_alone.then(|| process::read_again(&self.proc, pid, self.known.get(&pid)));
-            match again {
-                Some(again) if again.as_ref().is_none_or(is_member) => Some((again?, Some(place))),
-                _ => Some((self.process(pid), None)).filter(|(process, _)| !process.is_gone()),
-            }
-        });
-        shown.collect()
+    /// The processes of subjects, also those that the first scan has found in one, and that have left since.
+    ///
+    /// By the numbers in `/proc`, not by each cgroup's `cgroup.procs`: a process that moves from a cgroup that is not read yet to one that was
+    /// read is in none of these files, and a number from such a file can be another process's when it is looked at. Each process is in `/proc`
+    /// from its begin to its end, wherever it moves, and its cgroups are read once, at one moment.
+    fn running(&self) -> impl Iterator<Item = ProcessFact> {
+        self.pids().filter_map(|pid| {
+            let was = self.known.get(&pid);
+            process::running(&self.proc, pid, &self.hierarchies, was, is_subject)
+        })
     }
 
     /// One fact. A missing or unreadable object is answered too, so that the core does not ask again.
@@ -226,7 +205,7 @@ impl Procfs {
         }
     }
 
-    /// A process's facts; [`ProcessFact::gone`] if the process does not exist, or another one took its pid during the reading.
+    /// A process's facts; [`ProcessFact::gone`] if the process does not exist any more.
     pub fn process(&self, pid: Pid) -> ProcessFact {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
@@ -275,35 +254,6 @@ impl Procfs {
 
 fn is_subject(path: &str) -> bool {
     matches!(path::parse(path, Nodes::default()), Ok(Place::Subject(..)))
-}
-
-/// Processes in the cgroups of subjects.
-#[derive(Default)]
-struct Members {
-    cgroups: Vec<(CgroupId, String)>,
-    /// With the place of a cgroup.
-    shown: BTreeMap<Pid, usize>,
-    /// Some processes are outside our pid namespace: `cgroup.procs` has no numbers for them, but the host's `/proc` has.
-    is_hidden: bool,
-}
-
-impl Members {
-    /// The processes in a cgroup itself. A threaded cgroup shows none: its domain shows them.
-    fn add(&mut self, cgroup: CgroupId, path: &str, directory: &Path) {
-        let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
-            return;
-        };
-        let mut pids = text.lines().filter_map(|line| line.parse().ok()).peekable();
-        if pids.peek().is_some() {
-            self.cgroups.push((cgroup, path.to_owned()));
-        }
-        for pid in pids {
-            match pid {
-                0 => self.is_hidden = true,
-                pid => drop(self.shown.insert(Pid(pid), self.cgroups.len() - 1)),
-            }
-        }
-    }
 }
 
 /// The inode number of a cgroup's directory, which is the kernel's id of the cgroup.
