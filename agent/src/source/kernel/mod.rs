@@ -7,6 +7,7 @@ mod attached;
 pub mod btf;
 mod error;
 mod held;
+mod loader;
 mod losses;
 mod memlock;
 pub mod probes;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
-use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
+use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{
     CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, at_functions, closed_by, watch,
@@ -671,7 +672,7 @@ fn load_object(
             state.ok_or_else(|| LoadError::Controller(v1.controller.clone()))?
         }
     };
-    let mut loader = EbpfLoader::new();
+    let mut loader = loader::without_types();
     for (table, entries) in sizes.tables() {
         loader.map_max_entries(table, entries);
     }
