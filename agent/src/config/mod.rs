@@ -24,7 +24,7 @@ pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
     ContainerSettings, ExportSettings, HostSettings, JournalSettings, KernelSettings, KubeletSettings, KubernetesMode,
-    KubernetesSettings, LimitSettings, Listen, LogFormat, LogSettings, ShutdownSettings,
+    KubernetesSettings, LimitSettings, Listen, LogFilter, LogFormat, LogSettings, ShutdownSettings,
 };
 
 use settings::nearest;
@@ -307,7 +307,7 @@ impl Config {
             return wrong("export.resource_attributes", "an attribute must have a name");
         }
         self.otlp.destinations()?;
-        if let Err(problem) = self.log.targets("") {
+        if let Err(problem) = self.log.read("") {
             return invalid("log.filter", problem.with_remedy("write for example info,epitaph=debug"));
         }
         Ok(())

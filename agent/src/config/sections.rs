@@ -357,25 +357,49 @@ pub struct LogSettings {
     pub format: LogFormat,
 }
 
+/// [`LogSettings::filter`], read.
+#[derive(Debug)]
+pub struct LogFilter {
+    pub targets: Targets,
+    /// Directives of tracing-subscriber's `EnvFilter` that select spans or fields. `RUST_LOG` may be meant for other programs, too.
+    pub without_effect: Vec<String>,
+}
+
 impl LogSettings {
     /// The filter, with `first` for the targets that it does not name.
     ///
-    /// By target and level only: tracing-subscriber's `EnvFilter` also selects by the fields of a span, with regular expressions that would be a
-    /// twentieth of the program.
+    /// By target and level only: `EnvFilter` also selects by spans and their fields, with regular expressions that would be a twentieth of the
+    /// program.
     ///
     /// # Errors
-    /// A level that does not exist, or a selection of spans.
-    pub fn targets(&self, first: &str) -> Result<Targets, Problem> {
-        if self.filter.contains('[') {
-            return Err(Problem::new("cannot select spans or fields"));
+    /// A level that does not exist.
+    pub fn read(&self, first: &str) -> Result<LogFilter, Problem> {
+        let (of_spans, mut usable): (Vec<_>, Vec<_>) = directives(&self.filter).partition(|of| of.contains(['[', '{']));
+        let default = LogSettings::default().filter;
+        if usable.is_empty() && !of_spans.is_empty() {
+            usable.push(&default);
         }
-        let directives = first.split(',').chain(self.filter.split(',')).map(str::trim);
-        let directives: Vec<&str> = directives.filter(|directive| !directive.is_empty()).collect();
-        directives
-            .join(",")
-            .parse()
-            .map_err(|error: ParseError| Problem::new(error.to_string()))
+        let all: Vec<&str> = first.split(',').chain(usable).filter(|of| !of.is_empty()).collect();
+        let targets = all.join(",").parse();
+        Ok(LogFilter {
+            targets: targets.map_err(|error: ParseError| Problem::new(error.to_string()))?,
+            without_effect: of_spans.into_iter().map(str::to_owned).collect(),
+        })
     }
+}
+
+/// At the commas outside of brackets: `[request{path=/a, user=b}]=debug` is one directive.
+fn directives(filter: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let split = filter.split(move |c| {
+        match c {
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    split.map(str::trim).filter(|directive| !directive.is_empty())
 }
 
 impl Default for LogSettings {

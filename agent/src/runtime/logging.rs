@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
 
 use crate::cli::SysExit;
-use crate::config::{Config, Env, LogFormat, settings};
+use crate::config::{Config, Env, LogFilter, LogFormat, settings};
 use crate::sink::otlp::Delivery;
 use crate::sink::own_spans;
 
@@ -81,8 +81,11 @@ where
 /// May be called once per process.
 pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, RuntimeError> {
     // These crates log each failed attempt without address and remedy; epitaph logs both, once.
-    let filter = config.log.targets("kube_client=off,aya::sys=error");
-    let filter = filter
+    let filter = config.log.read("kube_client=off,aya::sys=error");
+    let LogFilter {
+        targets: filter,
+        without_effect,
+    } = filter
         .map_err(|problem| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {problem}", config.log.filter)))?;
     let only_terminations = || filter_fn(|metadata| metadata.target() == unclean::TARGET);
     let mut terminations = terminations;
@@ -125,6 +128,12 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
         .with(journald.with_filter(filter.clone()))
         .with(stdout.with_filter(filter))
         .init();
+    for directive in without_effect {
+        tracing::warn!(
+            remedy = "select by level and target: info,epitaph::source=debug",
+            "`{directive}` in log.filter (RUST_LOG) selects spans or fields, and has no effect"
+        );
+    }
     if let Some(error) = unreachable {
         // As in the package's unit: nothing is wrong.
         tracing::info!(
