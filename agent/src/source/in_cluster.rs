@@ -87,7 +87,7 @@ impl Token {
 
 fn bearer(file: &Path) -> Result<HeaderValue, AccountError> {
     let token = fs::read_to_string(file).map_err(|source| unreadable("token", file, source))?;
-    let mut header = HeaderValue::try_from(format!("Bearer {token}"))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;
     header.set_sensitive(true);
     Ok(header)
 }

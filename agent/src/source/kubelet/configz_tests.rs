@@ -134,7 +134,7 @@ async fn a_replaced_token_and_authority_are_used_without_a_restart() {
     let account = Account::new(&other.authority);
     let configz = account.configz(kubelet.address).unwrap();
     assert!(matches!(configz.ask().await, Err(ConfigzError::Certificate { .. })));
-    account.replace("token", "next-token");
+    account.replace("token", "next-token\n");
     account.replace("ca.crt", &kubelet.authority);
     configz.ask().await.unwrap();
     // What cannot be used replaces nothing.
