@@ -58,6 +58,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         println!("the goals for sizes hold for the optimised binary: without --dev");
         return Ok(ExitCode::SUCCESS);
     }
+    is_for_pods(&image)?;
     sizes(&image)
 }
 
@@ -158,6 +159,22 @@ fn through_containerd(image: &Image, dir: &Path) -> Result<()> {
     let line = line.with_context(|| format!("containerd does not list {NAME}: {list}"))?;
     ensure!(line.contains(&image.digest), "containerd lists another digest: {line}");
     log(format_args!("imported and unpacked by containerd: {}", image.digest));
+    Ok(())
+}
+
+/// The program that is in the image starts, and has the features for pods.
+fn is_for_pods(image: &Image) -> Result<()> {
+    let program = image.programs.first().context("the image has no program")?;
+    let mut agent = Command::new(program);
+    agent.args(["agent", "--listen", "off", "--node-name", "node", "--kubeconfig", "/dev/null"]);
+    let ran = agent.output().with_context(|| format!("running {}", program.display()))?;
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    ensure!(
+        !ran.status.success() && errors.contains("built for pods"),
+        "the image's program takes a kubeconfig: {}, {errors}",
+        ran.status
+    );
+    log("the image's program is the one for pods");
     Ok(())
 }
 

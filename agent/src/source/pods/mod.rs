@@ -188,6 +188,18 @@ async fn by_kubeconfig(_: Option<&Path>) -> Result<Client, PodsError> {
 mod tests {
     use super::*;
 
+    /// The program for pods; the one of the package reads the file.
+    #[tokio::test]
+    async fn a_kubeconfig_is_for_the_program_of_the_package() {
+        let error = connect(&Access::Kubeconfig("/dev/null".into())).await.err().unwrap();
+        let shown = crate::error::lines(&error);
+        let expected = match cfg!(feature = "kubeconfig") {
+            true => "cannot read kubeconfig /dev/null: ",
+            false => "this program cannot use a kubeconfig: ",
+        };
+        assert!(shown.starts_with(expected) && shown.contains("\nremedy: "), "{shown}");
+    }
+
     #[test]
     fn bad_node_names_are_refused() {
         assert_eq!(
