@@ -81,9 +81,8 @@ pub fn build_for_pods(arch: Arch) -> Result<Dist> {
 pub const FOR_PODS: [&str; 1] = ["--no-default-features"];
 
 /// The image has the builder's libc, so its relocations may have the form that glibc knows from 2.36 on, Debian 12's; a linker without it
-/// ignores the flag. Tables for unwinding go into the debug information: the image's program has no symbols that a backtrace could name, and a panic's
-/// message has its place in the code.
-const POD_FLAGS: [&str; 2] = ["-Cforce-unwind-tables=no", "-Clink-arg=-Wl,-z,pack-relative-relocs"];
+/// ignores the flag. Not `-Cforce-unwind-tables=no`: as long as the profile has debug information, `.eh_frame` stays as large.
+const POD_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-z,pack-relative-relocs"];
 
 /// Builds the binary with its debug information in it.
 pub fn whole(arch: Arch, release: bool) -> Result<PathBuf> {
