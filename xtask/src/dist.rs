@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{agent, arm64, debian, shell};
+use crate::{agent, arm64, bpf, debian, shell};
 
 /// By the name of Debian and of OCI images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,38 @@ pub struct Dist {
 
 /// Builds the optimised binary for `arch`, and takes it apart.
 pub fn build(arch: Arch) -> Result<Dist> {
-    apart(&whole(arch, true)?, arch)
+    apart(&whole(arch, true)?, arch, arch.name())
 }
+
+/// Builds the optimised binary for pods, and takes it apart. What a pod does not need is not in it: docs/install.md has the size of each part.
+pub fn build_for_pods(arch: Arch) -> Result<Dist> {
+    bpf::build()?;
+    let mut cargo = if arch == Arch::host()? {
+        shell::cargo()
+    } else {
+        arm64::cargo()?
+    };
+    // They would take the place of the flags below.
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    // Other flags than the person's own build: in the same directory, each would undo the other's work.
+    let dir = shell::root().join("target/pods");
+    cargo.args(["build", "--release", "--package", "epitaph", "--bins"]);
+    cargo
+        .args(FOR_PODS)
+        .args(["--target", arch.target(), "--target-dir"])
+        .arg(&dir);
+    cargo.args(["--config", &format!("target.{}.rustflags = {POD_FLAGS:?}", arch.target())]);
+    shell::run(&mut cargo, &format!("building epitaph for pods ({})", arch.name()))?;
+    let built = dir.join(arch.target()).join("release/epitaph");
+    apart(&built, arch, &format!("{}-pods", arch.name()))
+}
+
+/// Features of the program in the image: a pod has a ServiceAccount, and no kubeconfig.
+pub const FOR_PODS: [&str; 1] = ["--no-default-features"];
+
+/// The image has the builder's libc, so its relocations may have the form that glibc knows from 2.36 on, Debian 12's; a linker without it
+/// ignores the flag. Not `-Cforce-unwind-tables=no`: as long as the profile has debug information, `.eh_frame` stays as large.
+const POD_FLAGS: [&str; 1] = ["-Clink-arg=-Wl,-z,pack-relative-relocs"];
 
 /// Builds the binary with its debug information in it.
 pub fn whole(arch: Arch, release: bool) -> Result<PathBuf> {
@@ -63,9 +93,10 @@ pub fn whole(arch: Arch, release: bool) -> Result<PathBuf> {
     }
 }
 
-fn apart(built: &Path, arch: Arch) -> Result<Dist> {
+/// `name`: of the directory.
+fn apart(built: &Path, arch: Arch, name: &str) -> Result<Dist> {
     let objcopy = objcopy(arch)?;
-    let dir = shell::root().join("target/dist").join(arch.name());
+    let dir = shell::root().join("target/dist").join(name);
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     let (program, debug) = (dir.join("epitaph"), dir.join("epitaph.debug"));
     let mut extract = Command::new(objcopy);

@@ -88,7 +88,7 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
             dist::strip(*arch, &dist::whole(*arch, false)?, &program)?;
             program
         } else {
-            dist::build(*arch)?.program
+            dist::build_for_pods(*arch)?.program
         };
         words.extend(["--program".into(), by_arch(*arch, &program)]);
         if *arch != Arch::host()? {
@@ -192,7 +192,8 @@ fn crates(arch: Arch, out: &Path, epoch: i64) -> Result<PathBuf> {
             arch.target(),
             "--override-filename",
             SBOM,
-        ]);
+        ])
+        .args(dist::FOR_PODS);
     shell::run_quietly(&mut command, "listing the crates of the binary")?;
     let mut found = None;
     for package in [

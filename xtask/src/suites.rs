@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{
     agent::Built,
-    shell,
+    dist, shell,
     tally::Tally,
     times::{self, Stopwatch},
 };
@@ -89,6 +89,18 @@ const OF_TIMING: &[&str] = &[
 /// How many tests libtest runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
 const DOC: &str = "the documentation";
+/// Tests of the library as it is in the program for pods, which has other features.
+pub const FOR_PODS: &str = "epitaph for pods (lib)";
+/// Its modules in which the features make a difference. Fuzzing is not repeated.
+const WITH_FEATURES: [&str; 7] = [
+    "config::",
+    "source::in_cluster::",
+    "source::kubelet::",
+    "source::pods::",
+    "runtime::logging::",
+    "--skip",
+    "fuzz",
+];
 
 impl Lane {
     pub const ALL: [Lane; 3] = [Lane::Live, Lane::Servers, Lane::Pure];
@@ -97,6 +109,7 @@ impl Lane {
     fn of(name: &str) -> (Lane, usize) {
         let place = |list: &[&str]| list.iter().position(|listed| *listed == name);
         match (place(SERVERS), place(PURE)) {
+            _ if name == FOR_PODS => (Lane::Pure, PURE.len()),
             (Some(place), _) => (Lane::Servers, place),
             (_, Some(place)) => (Lane::Pure, place),
             (None, None) => (Lane::Live, 0),
@@ -159,6 +172,17 @@ pub fn of(selection: &[&str], what: &str) -> Result<(Vec<Suite>, Built)> {
     let suites: Vec<Suite> = messages.lines().filter_map(suite).collect();
     ensure!(!suites.is_empty(), "{what}: cargo reported no test program");
     Ok((suites, Built::reported(&messages)))
+}
+
+/// See [`FOR_PODS`].
+pub fn for_pods() -> Result<Vec<Suite>> {
+    let selection = [&["--package", "epitaph", "--lib"][..], &dist::FOR_PODS].concat();
+    let (mut suites, _) = of(&selection, "building the tests of the program for pods")?;
+    for suite in &mut suites {
+        FOR_PODS.clone_into(&mut suite.name);
+        suite.args = WITH_FEATURES.map(str::to_owned).into();
+    }
+    Ok(suites)
 }
 
 /// The tests in the documentation, which cargo itself runs.
@@ -396,6 +420,7 @@ mod tests {
         assert_eq!(Lane::of("pods_source").0, Lane::Live);
         assert_eq!(Lane::of("observer").0, Lane::Servers);
         assert_eq!(Lane::of(DOC).0, Lane::Pure);
+        assert_eq!(Lane::of(FOR_PODS).0, Lane::Pure);
     }
 
     fn script(name: &str, script: &str, directory: &Path) -> Suite {

@@ -13,7 +13,7 @@ use pico_args::Arguments;
 
 use crate::{
     agent::Built,
-    bpf, cluster, deb, debian, deny, done, fresh, go,
+    bpf, cluster, deb, debian, deny, dist, done, fresh, go,
     go::NoGo,
     image, in_a_row, jaeger, journal, kernels, monitoring, platforms, programs, random, release, shell, skips,
     skips::Allowed,
@@ -51,7 +51,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     }
     let (begin, mut steps) = (Stopwatch::start(), Steps::default());
     if repeat.is_some() || loops.is_some() {
-        let (ready, suites) = Ready::set_up(&mut steps)?;
+        let (ready, suites) = Ready::set_up(only.as_deref(), &mut steps)?;
         let run = || {
             if only.is_none() {
                 checks(&mut Steps::default())?;
@@ -64,7 +64,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if only.is_none() {
         checks(&mut steps)?;
     }
-    let (ready, suites) = Ready::set_up(&mut steps)?;
+    let (ready, suites) = Ready::set_up(only.as_deref(), &mut steps)?;
     let (counts, ran) = ready.run(suites, only.as_deref(), times)?;
     if times {
         println!("{}", times::table(&steps, &ran, begin.elapsed()));
@@ -95,7 +95,8 @@ struct Ready {
 }
 
 impl Ready {
-    fn set_up(steps: &mut Steps) -> Result<(Ready, Vec<Suite>)> {
+    /// `only`: as for [`suites::lanes`].
+    fn set_up(only: Option<&str>, steps: &mut Steps) -> Result<(Ready, Vec<Suite>)> {
         let mut holding = steps.step("packages of Debian, and what this machine lacks", packages);
         if !shell::is_root() {
             holding.insert("unprivileged".into());
@@ -115,7 +116,11 @@ impl Ready {
         if !kernels.missing.is_empty() {
             holding.insert("no-kernel-packages".into());
         }
-        let (suites, built) = steps.step("workspace and tests: build", built)?;
+        let (mut suites, built) = steps.step("workspace and tests: build", built)?;
+        // Most of the crates once more: not for one who names other programs.
+        if only.is_none_or(|only| only.split(',').any(|name| name == suites::FOR_PODS)) {
+            suites.extend(steps.step("tests of the program for pods: build", suites::for_pods)?);
+        }
         let demo = built.bin("demo")?;
         if shell::is_root() && !steps.step("programs of Debian", || programs::of_everyday(&demo)) {
             holding.insert("no-programs".into());
@@ -258,6 +263,13 @@ fn clippy() -> Result<()> {
     shell::run(
         shell::cargo().args(["clippy", "--all-targets"]).args(DENY),
         "clippy on the workspace",
+    )?;
+    shell::run(
+        shell::cargo()
+            .args(["clippy", "--package", "epitaph", "--all-targets"])
+            .args(dist::FOR_PODS)
+            .args(DENY),
+        "clippy on the program for pods",
     )?;
     let mut shared = shell::cargo();
     shared

@@ -24,7 +24,7 @@ pub use problem::{ConfigError, Problem};
 pub use secret::{Endpoint, Secret};
 pub use sections::{
     ContainerSettings, ExportSettings, HostSettings, JournalSettings, KernelSettings, KubeletSettings, KubernetesMode,
-    KubernetesSettings, LimitSettings, Listen, LogFormat, LogSettings, ShutdownSettings,
+    KubernetesSettings, LimitSettings, Listen, LogFilter, LogFormat, LogSettings, ShutdownSettings,
 };
 
 use settings::nearest;
@@ -307,9 +307,8 @@ impl Config {
             return wrong("export.resource_attributes", "an attribute must have a name");
         }
         self.otlp.destinations()?;
-        if let Err(problem) = tracing_subscriber::EnvFilter::try_new(&self.log.filter) {
-            let problem = Problem::new(problem.to_string()).with_remedy("write for example info,epitaph=debug");
-            return invalid("log.filter", problem);
+        if let Err(problem) = self.log.read("") {
+            return invalid("log.filter", problem.with_remedy("write for example info,epitaph=debug"));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
+use tracing_subscriber::filter::{ParseError, Targets};
 
 use super::{Problem, as_text};
 use crate::source::{kernel, kubelet, pods, runtimes};
@@ -351,9 +352,54 @@ impl Default for ShutdownSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// tracing-subscriber's directives: `info,epitaph::correlate=debug`.
+    /// A level, and levels of targets: `info,epitaph::source=debug`.
     pub filter: String,
     pub format: LogFormat,
+}
+
+/// [`LogSettings::filter`], read.
+#[derive(Debug)]
+pub struct LogFilter {
+    pub targets: Targets,
+    /// Directives of tracing-subscriber's `EnvFilter` that select spans or fields. `RUST_LOG` may be meant for other programs, too.
+    pub without_effect: Vec<String>,
+}
+
+impl LogSettings {
+    /// The filter, with `first` for the targets that it does not name.
+    ///
+    /// By target and level only: `EnvFilter` also selects by spans and their fields, with regular expressions that would be a twentieth of the
+    /// program.
+    ///
+    /// # Errors
+    /// A level that does not exist.
+    pub fn read(&self, first: &str) -> Result<LogFilter, Problem> {
+        let (of_spans, mut usable): (Vec<_>, Vec<_>) = directives(&self.filter).partition(|of| of.contains(['[', '{']));
+        let default = LogSettings::default().filter;
+        if usable.is_empty() && !of_spans.is_empty() {
+            usable.push(&default);
+        }
+        let all: Vec<&str> = first.split(',').chain(usable).filter(|of| !of.is_empty()).collect();
+        let targets = all.join(",").parse();
+        Ok(LogFilter {
+            targets: targets.map_err(|error: ParseError| Problem::new(error.to_string()))?,
+            without_effect: of_spans.into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// At the commas outside of brackets: `[request{path=/a, user=b}]=debug` is one directive.
+fn directives(filter: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let split = filter.split(move |c| {
+        match c {
+            '[' | '{' => depth += 1,
+            ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    split.map(str::trim).filter(|directive| !directive.is_empty())
 }
 
 impl Default for LogSettings {

@@ -3,6 +3,7 @@ use std::fs;
 use std::time::Duration;
 
 use expect_test::{expect, expect_file};
+use tracing::Level;
 
 use super::*;
 use crate::error::lines;
@@ -157,6 +158,52 @@ fn no_secret_is_ever_printed() {
     }
     let bad = vars([("OTEL_EXPORTER_OTLP_HEADERS", "authorization:t0psecret")]);
     assert!(!load("", &bad, &flags([])).unwrap_err().contains("t0psecret"));
+}
+
+fn log_filter(filter: &str) -> Result<LogFilter, String> {
+    let config = load("", &vars([]), &flags([("--log", "log.filter", filter)]))?;
+    Ok(config.log.read("kube_client=off,aya::sys=error").unwrap())
+}
+
+#[test]
+fn a_filter_of_the_log_names_levels_and_targets() {
+    let filter = log_filter("info, epitaph::termination=off,aya::sys=debug,").unwrap();
+    let enabled = |target: &str, level| filter.targets.would_enable(target, &level);
+    assert!(enabled("epitaph::source::kernel", Level::INFO) && !enabled("epitaph", Level::DEBUG));
+    assert!(!enabled("epitaph::termination", Level::ERROR) && !enabled("kube_client::client", Level::ERROR));
+    assert!(enabled("aya::sys", Level::DEBUG), "what a person names is stronger");
+    assert!(filter.without_effect.is_empty());
+    for filter in ["epitaph=loud", "a=b=c", "[span]=debug,epitaph=loud"] {
+        let error = log_filter(filter).unwrap_err();
+        assert!(error.starts_with("bad setting `log.filter`: "), "{error}");
+        assert!(error.ends_with("\nremedy: write for example info,epitaph=debug"), "{error}");
+    }
+}
+
+/// RUST_LOG of a platform is for every program: what another one understands must not end the agent.
+#[test]
+fn a_filter_of_spans_has_no_effect_and_the_rest_has() {
+    for (filter, debug_of, without_effect) in [
+        ("warn,[load_probes]=trace,a=debug", "a", &["[load_probes]=trace"][..]),
+        ("a=debug,b[span{x=1,y=\"q,r\"}]=info", "a", &["b[span{x=1,y=\"q,r\"}]=info"]),
+        (
+            "[{path=/v1/[a-z]{2,3},user}]=trace , a=debug",
+            "a",
+            &["[{path=/v1/[a-z]{2,3},user}]=trace"],
+        ),
+        ("a=debug,[never", "a", &["[never"]),
+        ("a=debug,b]=info", "a", &[]),
+    ] {
+        let found = log_filter(filter).unwrap();
+        assert_eq!(found.without_effect, without_effect, "{filter}");
+        assert!(found.targets.would_enable(debug_of, &Level::DEBUG), "{filter}");
+        assert!(!found.targets.would_enable("other", &Level::INFO), "{filter}");
+    }
+    let found = log_filter("[load_probes]=trace").unwrap();
+    assert!(
+        found.targets.would_enable("epitaph", &Level::INFO),
+        "the default, so that the warning is seen"
+    );
 }
 
 #[test]

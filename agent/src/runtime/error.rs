@@ -123,7 +123,7 @@ pub(super) fn code_of_load(error: &LoadError) -> SysExit {
         LoadError::Capability(_) | LoadError::Refused { .. } | LoadError::Memlock(_) => SysExit::NoPerm,
         LoadError::Btf(_) | LoadError::BtfParse { .. } | LoadError::Controller(_) => SysExit::Unavailable,
         LoadError::RingSize(_) => SysExit::Usage,
-        LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => SysExit::Os,
+        LoadError::Object(_) | LoadError::Map(_) | LoadError::Ring(_) | LoadError::Watch(_) => SysExit::Os,
         LoadError::NoMap(_) => SysExit::Software,
     }
 }

@@ -11,10 +11,10 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+use tracing_subscriber::{Layer as _, fmt};
 
 use crate::cli::SysExit;
-use crate::config::{Config, Env, LogFormat, ProcessEnv, settings};
+use crate::config::{Config, Env, LogFilter, LogFormat, ProcessEnv, settings};
 use crate::sink::otlp::Delivery;
 use crate::sink::own_spans;
 
@@ -83,10 +83,12 @@ where
 /// May be called once per process.
 pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, RuntimeError> {
     // These crates log each failed attempt without address and remedy; epitaph logs both, once.
-    let filter = || {
-        EnvFilter::try_new(format!("kube_client=off,aya::sys=error,{}", config.log.filter))
-            .map_err(|error| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {error}", config.log.filter)))
-    };
+    let filter = config.log.read("kube_client=off,aya::sys=error");
+    let LogFilter {
+        targets: filter,
+        without_effect,
+    } = filter
+        .map_err(|problem| RuntimeError::new(SysExit::Config, format!("log.filter `{}`: {problem}", config.log.filter)))?;
     let only_terminations = || filter_fn(|metadata| metadata.target() == unclean::TARGET);
     let mut terminations = terminations;
     let (journald, unreachable) = match (terminations == Terminations::Journald).then(tracing_journald::layer) {
@@ -124,10 +126,16 @@ pub fn start(config: &Config, terminations: Terminations) -> Result<Logging, Run
     };
     tracing_subscriber::registry()
         .with(layer)
-        .with(messages.with_filter(others).with_filter(filter()?))
-        .with(journald.with_filter(filter()?))
-        .with(stdout.with_filter(filter()?))
+        .with(messages.with_filter(others).with_filter(filter.clone()))
+        .with(journald.with_filter(filter.clone()))
+        .with(stdout.with_filter(filter))
         .init();
+    for directive in without_effect {
+        tracing::warn!(
+            remedy = "select by level and target: info,epitaph::source=debug",
+            "`{directive}` in log.filter (RUST_LOG) selects spans or fields, and has no effect"
+        );
+    }
     if let Some(error) = unreachable {
         // As in the package's unit: nothing is wrong.
         tracing::info!(

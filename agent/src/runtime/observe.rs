@@ -104,7 +104,11 @@ pub async fn observe(config: Config, env: &dyn Env, show: Option<Show>, file: Op
     let past = opened.as_ref().map(|opened| &opened.past);
     let grace = is_agent.then_some(config.shutdown.grace);
     let observed = match Live::start(kernel, procfs, pods, sources, observation, pipeline, past) {
-        Ok(live) => live.with_grace(grace).with_logind(logind).run(stop, acts).await,
+        Ok(live) => {
+            // Of the scan.
+            kernel::trim_heap();
+            live.with_grace(grace).with_logind(logind).run(stop, acts).await
+        }
         Err(error) => Err(error),
     };
 

@@ -4,6 +4,7 @@ mod api_error;
 pub mod cluster;
 pub mod epitaphs;
 pub mod files;
+mod in_cluster;
 pub mod kernel;
 pub mod kubelet;
 pub mod logind;

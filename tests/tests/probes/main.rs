@@ -47,6 +47,7 @@ mod budgets;
 mod depth;
 mod ends;
 mod loading;
+mod moves;
 mod refusals;
 mod signals;
 mod sockets;

@@ -18,6 +18,11 @@ const POINTER: u32 = 8;
 /// `tcp_retransmit_skb` ("trace: tcp: fully support trace_tcp_send_reset", 6.10).
 const OWN_RECORD: &str = "trace_event_raw_tcp_send_reset";
 
+/// `enum bpf_func_id`: what a program can call.
+const FUNCTIONS_OF_PROGRAMS: &str = "bpf_func_id";
+
+const CONTROLLERS: &str = "cgroup_subsys_id";
+
 pub const SYS_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,8 @@ pub struct Layout {
     pub current_task_btf: bool,
     /// Of cgroup controllers built into this kernel: by name, the place in a `css_set`.
     controllers: HashMap<String, u32>,
+    /// See [`Layout::programs_types`].
+    programs_types: Vec<u8>,
 }
 
 impl Layout {
@@ -58,15 +65,27 @@ impl Layout {
             path: path.to_owned(),
             source,
         })?;
-        let types = Types::parse(&bytes).map_err(|source| BtfError::Format {
+        let layout = Layout::of(&bytes, tracepoints, functions);
+        layout.map_err(|source| BtfError::Format {
             path: path.to_owned(),
             source,
-        })?;
-        Ok(Layout::of(&types, tracepoints, functions))
+        })
     }
 
-    fn of(types: &Types, tracepoints: &[&'static str], functions: &[&'static str]) -> Layout {
-        Layout {
+    fn of(bytes: &[u8], tracepoints: &[&'static str], functions: &[&'static str]) -> Result<Layout, FormatError> {
+        let structures = Field::ALL.iter().map(|field| field.place().0);
+        let fixed = structures.chain([OWN_RECORD, FUNCTIONS_OF_PROGRAMS, CONTROLLERS]);
+        let names = fixed.chain(functions.iter().copied()).map(str::to_owned);
+        let names = names.chain(tracepoints.iter().map(|name| type_of(name))).collect();
+        let types = &Types::parse(bytes, &names)?;
+        let resets_without_socket = types.named(OWN_RECORD, kind::STRUCT).next().is_some();
+        let attached = tracepoints.iter().map(|name| (type_of(name), kind::TYPEDEF));
+        // Functions are behind all else in a kernel's types, and replace this one tracepoint.
+        let at_functions = functions.iter().filter(|_| !resets_without_socket);
+        let attached: Vec<_> = attached
+            .chain(at_functions.map(|&name| (name.to_owned(), kind::FUNC)))
+            .collect();
+        Ok(Layout {
             offsets: std::array::from_fn(|i| {
                 let (strukt, path) = Field::ALL[i].place();
                 offset(types, strukt, path).unwrap_or(ABSENT)
@@ -79,10 +98,17 @@ impl Layout {
                 .iter()
                 .filter_map(|&name| Some((name, function(types, name)?)))
                 .collect(),
-            resets_without_socket: types.named(OWN_RECORD, kind::STRUCT).next().is_some(),
-            current_task_btf: enumeration(types, "bpf_func_id").any(|(name, _)| name == "BPF_FUNC_get_current_task_btf"),
+            resets_without_socket,
+            current_task_btf: enumeration(types, FUNCTIONS_OF_PROGRAMS)
+                .any(|(name, _)| name == "BPF_FUNC_get_current_task_btf"),
             controllers: controllers(types),
-        }
+            programs_types: types.only(&attached),
+        })
+    }
+
+    /// BTF with the types of the tracepoints and functions that programs can be attached to, under the ids that the kernel knows.
+    pub fn programs_types(&self) -> &[u8] {
+        &self.programs_types
     }
 
     /// By [`Field`], as the probes' `OFFSETS` has them.
@@ -130,9 +156,13 @@ fn offset(types: &Types, strukt: &str, path: &str) -> Option<u32> {
     })
 }
 
-/// `btf_trace_NAME` is a typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.
+/// A typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.
+fn type_of(tracepoint: &str) -> String {
+    format!("btf_trace_{tracepoint}")
+}
+
 fn arguments(types: &Types, name: &str) -> Option<Vec<Argument>> {
-    let typedef = types.named(&format!("btf_trace_{name}"), kind::TYPEDEF).next()?;
+    let typedef = types.named(&type_of(name), kind::TYPEDEF).next()?;
     let function = types
         .chain(typedef.size_or_type)
         .find(|found| found.kind == kind::FUNC_PROTO)?;
@@ -140,7 +170,7 @@ fn arguments(types: &Types, name: &str) -> Option<Vec<Argument>> {
 }
 
 fn function(types: &Types, name: &str) -> Option<Vec<Argument>> {
-    let prototype = types.get(types.function(name)?.size_or_type)?;
+    let prototype = types.get(types.named(name, kind::FUNC).next()?.size_or_type)?;
     let is_one = prototype.kind == kind::FUNC_PROTO;
     is_one.then(|| types.parameters(prototype).map(|id| argument(types, id)).collect())
 }
@@ -155,7 +185,7 @@ fn argument(types: &Types, id: u32) -> Argument {
 /// `memory_cgrp_id = 4` of `enum cgroup_subsys_id`, by `memory`.
 fn controllers(types: &Types) -> HashMap<String, u32> {
     let of = |(name, number): (&str, u32)| Some((name.strip_suffix("_cgrp_id")?.to_owned(), number));
-    enumeration(types, "cgroup_subsys_id").filter_map(of).collect()
+    enumeration(types, CONTROLLERS).filter_map(of).collect()
 }
 
 fn enumeration<'a>(types: &Types<'a>, name: &str) -> impl Iterator<Item = (&'a str, u32)> {

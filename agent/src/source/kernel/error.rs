@@ -39,6 +39,8 @@ pub enum LoadError {
     Controller(String),
     #[error("cannot use a map of the probes: {0}")]
     Map(aya::maps::MapError),
+    #[error("cannot map a ring buffer of the probes: {0}")]
+    Ring(io::Error),
     #[error("cannot watch for new cgroups: {0}")]
     Watch(MapError),
 }
@@ -61,7 +63,7 @@ impl HasRemedy for LoadError {
             LoadError::RingSize(_) => "choose at most 1 GiB",
             LoadError::NoMap(_) => "rebuild it with `cargo xtask build`",
             LoadError::Controller(_) => "mount cgroup v2",
-            LoadError::Object(_) | LoadError::Map(_) | LoadError::Watch(_) => return None,
+            LoadError::Object(_) | LoadError::Map(_) | LoadError::Ring(_) | LoadError::Watch(_) => return None,
         };
         Some(remedy.into())
     }

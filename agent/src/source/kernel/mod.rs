@@ -7,6 +7,7 @@ mod attached;
 pub mod btf;
 mod error;
 mod held;
+mod loader;
 mod losses;
 mod memlock;
 pub mod probes;
@@ -18,9 +19,9 @@ mod verifier;
 use std::io;
 use std::path::PathBuf;
 
-use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
-use aya::{Btf, Ebpf, EbpfLoader, VerifierLogLevel};
+use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{
     CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, at_functions, closed_by, watch,
@@ -40,7 +41,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use probes::{Choice, PROBES, Probe, RESET_FUNCTIONS, StandIn};
 pub use refusal::Turn;
 pub use rights::Rights;
-use ring::Rings;
+use ring::{Buffer, Rings};
 pub use verifier::{Verified, verify};
 
 /// Every kernel gives the root of any hierarchy this id (5.10 to 7.3, mounted or not).
@@ -216,7 +217,7 @@ impl Kernel {
             sizes = smaller;
         };
         drop((layout, types));
-        give_back();
+        trim_heap();
         let mut kernel = loaded?;
         kernel.memory = held::bytes();
         Ok(kernel)
@@ -678,13 +679,16 @@ fn layout(options: &Options) -> Result<Layout, LoadError> {
 /// The kernel's types: for the probes' offsets, and for aya.
 fn read_types(options: &Options) -> Result<(Layout, Btf), LoadError> {
     let layout = layout(options)?;
-    let path = btf_path(options);
-    let types = Btf::parse_file(&path, aya::Endianness::default()).map_err(|source| LoadError::BtfParse { path, source })?;
+    let types = Btf::parse(layout.programs_types(), aya::Endianness::default());
+    let types = types.map_err(|source| LoadError::BtfParse {
+        path: btf_path(options),
+        source,
+    })?;
     Ok((layout, types))
 }
 
-/// Reading the kernel's types takes tens of MiB for a moment, which the allocator would keep for good.
-fn give_back() {
+/// Gives the kernel back what the allocator keeps of memory that was needed for a moment: for the kernel's types, or a first scan.
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "no safe crate of ours offers malloc_trim")]
     // SAFETY: takes an integer, touches only free memory of the allocator's own.
@@ -699,9 +703,13 @@ fn is_of_refusals((name, state): &(String, ProbeState)) -> bool {
 }
 
 fn sizes(options: &Options) -> Result<Sizes, LoadError> {
+    Sizes::all(options.ring_bytes, page()).ok_or(LoadError::RingSize(options.ring_bytes))
+}
+
+/// Bytes of a page.
+fn page() -> u32 {
     let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    let page = page.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096);
-    Sizes::all(options.ring_bytes, page).ok_or(LoadError::RingSize(options.ring_bytes))
+    page.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(4096)
 }
 
 fn load_object(
@@ -721,7 +729,7 @@ fn load_object(
             state.ok_or_else(|| LoadError::Controller(v1.controller.clone()))?
         }
     };
-    let mut loader = EbpfLoader::new();
+    let mut loader = loader::without_types();
     for (table, entries) in sizes.tables() {
         loader.map_max_entries(table, entries);
     }
@@ -784,12 +792,15 @@ fn attach(ebpf: &mut Ebpf, name: &str, tracepoint: &str, types: &Btf) -> Result<
     Ok(program.fd()?.try_clone()?)
 }
 
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError> {
+fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, LoadError> {
     ebpf.take_map(name).ok_or(LoadError::NoMap(name))
 }
 
-fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<RingBuf<MapData>, LoadError> {
-    RingBuf::try_from(take(ebpf, name)?).map_err(LoadError::Map)
+fn ring(ebpf: &mut Ebpf, name: &'static str) -> Result<Buffer, LoadError> {
+    let Map::RingBuf(map) = take(ebpf, name)? else {
+        return Err(LoadError::NoMap(name));
+    };
+    Buffer::new(map, page() as usize).map_err(LoadError::Ring)
 }
 
 /// True if there was an entry.

@@ -1,12 +1,14 @@
 //! The reader of the ring buffers.
 
+mod buffer;
+
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use aya::maps::ring_buf::RingBufItem;
-use aya::maps::{MapData, RingBuf};
+pub use buffer::Buffer;
+use buffer::Record;
 use epitaph_ebpf::Header;
 use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::{Instant, sleep_until};
@@ -33,7 +35,7 @@ const BATCH: usize = 1024;
 const QUIET: Duration = Duration::from_millis(10);
 
 impl Rings {
-    pub fn new(rare: RingBuf<MapData>, events: RingBuf<MapData>) -> Rings {
+    pub fn new(rare: Buffer, events: Buffer) -> Rings {
         Rings {
             rare: Ring::new(rare),
             events: Ring::new(events),
@@ -143,7 +145,7 @@ impl Rings {
 /// The next record of a ring.
 enum Head<'a> {
     Held(Vec<u8>),
-    New(RingBufItem<'a>),
+    New(Record<'a>),
 }
 
 impl Deref for Head<'_> {
@@ -163,13 +165,13 @@ fn time(record: &[u8]) -> u64 {
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-struct Ring(RingBuf<MapData>, Wake);
+struct Ring(Buffer, Wake);
 
 /// Made at the first wait, because it needs the waiting runtime. A second descriptor of the same ring buffer.
 type Wake = Option<AsyncFd<OwnedFd>>;
 
 impl Ring {
-    fn new(ring: RingBuf<MapData>) -> Ring {
+    fn new(ring: Buffer) -> Ring {
         Ring(ring, None)
     }
 

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::config::{Invalid, Merged, Shutdown};
 use super::{Configured, MOST};
 use crate::error::{HasRemedy, Remedy, chain};
-use crate::source::bounded;
+use crate::source::{bounded, in_cluster};
 
 /// Where a kubelet listens by default.
 const PORT: u16 = 10_250;
@@ -135,11 +135,7 @@ impl Configz {
         let no_cluster = |error: &dyn std::error::Error| ConfigzError::NoCluster(chain(error));
         let base = format!("https://{address}");
         config.cluster_url = base.parse().map_err(|error: http::uri::InvalidUri| no_cluster(&error))?;
-        config.default_retry = false;
-        // The kubelet's certificate is for its own address.
-        config.tls_server_name = None;
-        config.accept_invalid_certs = false;
-        let client = kube::Client::try_from(config).map_err(|error| no_cluster(&error))?;
+        let client = in_cluster::client(&config).map_err(|error| no_cluster(&error))?;
         let url = format!("{base}/configz");
         Ok(Configz { client, url })
     }

@@ -12,7 +12,8 @@ const ANSWER: &str =
 struct Kubelet {
     address: Address,
     requests: Arc<Mutex<Vec<String>>>,
-    authority: Vec<u8>,
+    /// PEM.
+    authority: String,
 }
 
 impl Kubelet {
@@ -21,7 +22,7 @@ impl Kubelet {
         let (ca_key, server_key) = (key(), key());
         let mut ca = rcgen::CertificateParams::new(vec![]).unwrap();
         ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = ca.self_signed(&ca_key).unwrap().der().to_vec();
+        let authority = ca.self_signed(&ca_key).unwrap().pem();
         let issuer = rcgen::Issuer::new(ca, &ca_key);
         let server = rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
         let server = server.signed_by(&server_key, &issuer).unwrap();
@@ -64,17 +65,35 @@ impl Kubelet {
     }
 
     /// Asked by a pod whose cluster has this authority.
-    async fn asked(&self, authority: &[u8]) -> Result<KubeletShutdown, ConfigzError> {
-        let token = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(token.path(), "secret-token").unwrap();
-        let mut config = kube::Config::new("https://kubernetes.default.svc".parse().unwrap());
-        config.root_cert = Some(vec![authority.to_vec()]);
-        config.auth_info.token_file = Some(token.path().to_str().unwrap().to_owned());
-        Configz::new(self.address, config)?.ask().await
+    async fn asked(&self, authority: &str) -> Result<KubeletShutdown, ConfigzError> {
+        Account::new(authority).configz(self.address)?.ask().await
     }
 
     fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
+    }
+}
+
+/// A pod's ServiceAccount: its files, which the kubelet replaces.
+struct Account(tempfile::TempDir);
+
+impl Account {
+    fn new(authority: &str) -> Account {
+        let account = Account(tempfile::tempdir().unwrap());
+        account.replace("token", "secret-token");
+        account.replace("ca.crt", authority);
+        account
+    }
+
+    fn replace(&self, name: &str, text: &str) {
+        std::fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    fn configz(&self, address: Address) -> Result<Configz, ConfigzError> {
+        let mut config = kube::Config::new("https://kubernetes.default.svc".parse().unwrap());
+        config.root_cert_file = Some(self.0.path().join("ca.crt"));
+        config.auth_info.token_file = Some(self.0.path().join("token").to_str().unwrap().to_owned());
+        Configz::new(address, config)
     }
 }
 
@@ -107,6 +126,24 @@ async fn a_server_without_a_certificate_of_the_cluster_gets_no_request() {
         "{remedy:?}"
     );
     assert_eq!(kubelet.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_replaced_token_and_authority_are_used_without_a_restart() {
+    let (kubelet, other) = tokio::join!(Kubelet::start("200 OK", ANSWER), Kubelet::start("200 OK", ANSWER));
+    let account = Account::new(&other.authority);
+    let configz = account.configz(kubelet.address).unwrap();
+    assert!(matches!(configz.ask().await, Err(ConfigzError::Certificate { .. })));
+    account.replace("token", "next-token\n");
+    account.replace("ca.crt", &kubelet.authority);
+    configz.ask().await.unwrap();
+    // What cannot be used replaces nothing.
+    account.replace("token", "two\nlines");
+    account.replace("ca.crt", "-----BEGIN CERTIFICATE-----\n");
+    configz.ask().await.unwrap();
+    let requests = kubelet.requests();
+    let with_token = |request: &String| request.contains("authorization: Bearer next-token");
+    assert!(requests.len() == 2 && requests.iter().all(with_token), "{requests:?}");
 }
 
 #[tokio::test]

@@ -16,6 +16,9 @@ pub enum PodsError {
     NodeName(String),
     #[error("cannot read kubeconfig {}: {problem}", file.display())]
     Kubeconfig { file: PathBuf, problem: String },
+    #[error("this program cannot use a kubeconfig: it was built for pods, which have a ServiceAccount")]
+    #[cfg(not(feature = "kubeconfig"))]
+    WithoutKubeconfig,
     #[error("cannot find a Kubernetes API server: {0}")]
     NoCluster(String),
     #[error("cannot make a client of the Kubernetes API: {0}")]
@@ -33,6 +36,10 @@ impl HasRemedy for PodsError {
                 Some("a node's name has at most 253 characters, each a lower-case letter, a digit, `-` or `.`")
             }
             PodsError::Kubeconfig { .. } => Some("name another kubeconfig with --kubeconfig FILE"),
+            #[cfg(not(feature = "kubeconfig"))]
+            PodsError::WithoutKubeconfig => {
+                Some("leave --kubeconfig out in a pod; elsewhere run the program of the Debian package")
+            }
             PodsError::NoCluster(_) => Some(
                 "in a pod, mount the ServiceAccount's token (automountServiceAccountToken); elsewhere give --kubeconfig FILE, or \
                  --kubernetes off",

@@ -22,18 +22,18 @@ pub(in crate::source) mod service;
 mod watch;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::input::Input;
 use epitaph_core::pod::PodIdentity;
 use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::error::chain;
+use crate::source::in_cluster;
 
 pub use counters::{PodsCounters, PodsDropReason};
 pub use error::PodsError;
@@ -141,12 +141,27 @@ fn node_name(node: Option<&str>) -> Result<String, PodsError> {
 /// # Errors
 /// A kubeconfig or a ServiceAccount's files that cannot be used.
 pub async fn connect(access: &Access) -> Result<Client, PodsError> {
+    match access {
+        Access::InCluster => {
+            let mut config = kube::Config::incluster().map_err(|e| PodsError::NoCluster(chain(&e)))?;
+            config.connect_timeout = Some(CONNECT);
+            in_cluster::client(&config).map_err(|e| PodsError::Client(chain(&e)))
+        }
+        Access::Kubeconfig(file) => by_kubeconfig(Some(file)).await,
+        Access::Kubectl => by_kubeconfig(None).await,
+    }
+}
+
+/// None: as kubectl finds it.
+#[cfg(feature = "kubeconfig")]
+async fn by_kubeconfig(file: Option<&Path>) -> Result<Client, PodsError> {
+    use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+
     let options = KubeConfigOptions::default();
-    let mut config = match access {
-        Access::InCluster => kube::Config::incluster().map_err(|e| PodsError::NoCluster(chain(&e)))?,
-        Access::Kubeconfig(file) => {
-            let wrong = |error: kube::config::KubeconfigError| PodsError::Kubeconfig {
-                file: file.clone(),
+    let mut config = match file {
+        Some(file) => {
+            let wrong = |error: KubeconfigError| PodsError::Kubeconfig {
+                file: file.to_owned(),
                 problem: chain(&error),
             };
             let kubeconfig = Kubeconfig::read_from(file).map_err(wrong)?;
@@ -154,7 +169,7 @@ pub async fn connect(access: &Access) -> Result<Client, PodsError> {
                 .await
                 .map_err(wrong)?
         }
-        Access::Kubectl => kube::Config::from_kubeconfig(&options)
+        None => kube::Config::from_kubeconfig(&options)
             .await
             .map_err(|e| PodsError::NoCluster(chain(&e)))?,
     };
@@ -164,9 +179,26 @@ pub async fn connect(access: &Access) -> Result<Client, PodsError> {
     Client::try_from(config).map_err(|e| PodsError::Client(chain(&e)))
 }
 
+#[cfg(not(feature = "kubeconfig"))]
+async fn by_kubeconfig(_: Option<&Path>) -> Result<Client, PodsError> {
+    Err(PodsError::WithoutKubeconfig)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The program for pods; the one of the package reads the file.
+    #[tokio::test]
+    async fn a_kubeconfig_is_for_the_program_of_the_package() {
+        let error = connect(&Access::Kubeconfig("/dev/null".into())).await.err().unwrap();
+        let shown = crate::error::lines(&error);
+        let expected = match cfg!(feature = "kubeconfig") {
+            true => "cannot read kubeconfig /dev/null: ",
+            false => "this program cannot use a kubeconfig: ",
+        };
+        assert!(shown.starts_with(expected) && shown.contains("\nremedy: "), "{shown}");
+    }
 
     #[test]
     fn bad_node_names_are_refused() {

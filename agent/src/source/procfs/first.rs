@@ -7,10 +7,13 @@ use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::{CgroupFact, Input, ProcessFact};
 use epitaph_core::time::Boot;
 
+use super::process::Known;
 use super::{Procfs, ProcfsError, is_subject};
 
 /// Bytes that are kept, of a machine with thousands of containers.
 const KEPT: usize = 4 << 20;
+/// Processes of which the next scan need not read again what never changes.
+const MOST_KNOWN: usize = 1 << 16;
 
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
@@ -21,13 +24,14 @@ enum Key {
 impl Procfs {
     /// Shows each cgroup of a subject to `watch`, and keeps what exists for [`Procfs::scan_after_first`].
     pub fn first_scan(&mut self, mut watch: impl FnMut(CgroupId)) -> Result<(), ProcfsError> {
-        let (mut first, mut bytes) = (Vec::new(), 0);
+        let (mut first, mut bytes, mut known) = (Vec::new(), 0, HashMap::new());
         self.scan(|input| {
             match &input {
                 Input::Cgroup(CgroupFact {
                     cgroup, path: Ok(path), ..
                 }) if is_subject(path) => watch(*cgroup),
                 Input::Cgroup(_) => return Ok(()),
+                Input::Process(fact) if known.len() < MOST_KNOWN => drop(known.insert(fact.tgid, Known::of(fact))),
                 _ => {}
             }
             bytes += bytes_of(&input);
@@ -36,7 +40,7 @@ impl Procfs {
             }
             Ok::<(), ProcfsError>(())
         })?;
-        self.first = first;
+        (self.first, self.known) = (first, known);
         Ok(())
     }
 
@@ -51,7 +55,18 @@ impl Procfs {
             }
             each(input)
         })?;
+        self.known = HashMap::new();
         first.into_iter().flatten().try_for_each(each)
+    }
+}
+
+impl Known {
+    fn of(fact: &ProcessFact) -> Known {
+        Known {
+            start: fact.start,
+            ns_level: fact.ns_level,
+            ns_pid: fact.ns_pid,
+        }
     }
 }
 

@@ -134,6 +134,11 @@ impl Hierarchies {
         number == self.recorded.number || self.controlled.is_some_and(|(controlled, _)| number == controlled)
     }
 
+    /// Those hierarchies.
+    pub fn of_records(&self) -> impl Iterator<Item = &Hierarchy> {
+        self.all().filter(|hierarchy| self.is_recorded(hierarchy.number))
+    }
+
     /// In a container: the runtime mounted the part of a hierarchy that the container's namespace shows at `own` (v1: below `own`).
     /// Without such a mount, our own membership is used. `process` is our own `/proc/PID`.
     pub fn in_namespace_of(mut self, own: &Path, process: &Path) -> Hierarchies {
@@ -161,9 +166,11 @@ impl Hierarchies {
     }
 
     pub fn get(&self, number: u32) -> Option<&Hierarchy> {
-        std::iter::once(&self.recorded)
-            .chain(&self.v1)
-            .find(|hierarchy| hierarchy.number == number)
+        self.all().find(|hierarchy| hierarchy.number == number)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Hierarchy> {
+        std::iter::once(&self.recorded).chain(&self.v1)
     }
 }
 
@@ -248,7 +255,10 @@ impl Hierarchy {
 
 /// The cgroups in a directory. One that was removed meanwhile has none.
 fn children(directory: &Path) -> impl Iterator<Item = (u64, OsString)> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    // The kernel counts a cgroup's children as links: a list of forty files is not read for a container, which has none.
+    let is_leaf = fs::symlink_metadata(directory).is_ok_and(|found| found.nlink() == 2);
+    let entries = (!is_leaf).then(|| fs::read_dir(directory)).into_iter().flatten();
+    let entries = entries.flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     // Read now: an open directory for each level would be too many files.
     let names: Vec<_> = directories

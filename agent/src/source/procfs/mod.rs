@@ -7,7 +7,7 @@ mod first;
 mod hierarchy;
 mod process;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,7 @@ use crate::clock;
 use crate::error::{HasRemedy, Remedy};
 
 use hierarchy::Hierarchies;
+use process::Known;
 
 /// More cgroups than any known machine has: the bound of a walk.
 const MAX_CGROUPS: usize = 1 << 18;
@@ -66,6 +67,8 @@ pub struct Procfs {
     walked: Mutex<Walked>,
     /// What the first scan has shown, until the next one.
     first: Vec<Input>,
+    /// The same of each process, in few bytes.
+    known: HashMap<Pid, Known>,
 }
 
 /// Result of the last walk, as far as it fits.
@@ -112,6 +115,7 @@ impl Procfs {
             hierarchies,
             walked: Mutex::default(),
             first: Vec::new(),
+            known: HashMap::new(),
         })
     }
 
@@ -159,20 +163,13 @@ impl Procfs {
     /// Every cgroup of the recorded hierarchies, parents first, then the processes of subjects, oldest first: one after the other to
     /// `each`, until the first error.
     pub fn scan<E: From<ProcfsError>>(&self, mut each: impl FnMut(Input) -> Result<(), E>) -> Result<(), E> {
-        let mut pids = Members::default();
         let mut result = Ok(());
         let mut walked = Walked::default();
         let mount = &self.hierarchies.recorded.mount;
         fs::read_dir(mount).map_err(|source| unreadable(mount, source))?;
-        // v1 too, for subjects of v1 alone: containers whose runtime does not use cgroup v2, units without a cgroup of that
-        // controller.
-        for hierarchy in std::iter::once(&self.hierarchies.recorded).chain(self.hierarchies.v1.iter().take(2)) {
-            let is_recorded = self.hierarchies.is_recorded(hierarchy.number);
-            hierarchy.walk(|cgroup, path, directory| {
-                if is_subject(path) {
-                    members(directory, &mut pids);
-                }
-                if is_recorded && result.is_ok() {
+        for hierarchy in self.hierarchies.of_records() {
+            hierarchy.walk(|cgroup, path, _| {
+                if result.is_ok() {
                     walked.keep(cgroup, path);
                     let path = Ok(path.to_owned());
                     result = each(Input::Cgroup(CgroupFact::of(cgroup, path)));
@@ -183,16 +180,21 @@ impl Procfs {
         (known.paths, known.bytes) = (walked.paths, walked.bytes);
         drop(known);
         result?;
-        let shown = pids.shown.into_iter().map(|pid| self.process(pid));
-        let mut processes: Vec<ProcessFact> = match pids.is_hidden {
-            false => shown.filter(|p| !p.is_gone()).collect(),
-            true => {
-                let all = self.pids().map(|pid| self.process(pid));
-                all.filter(|p| p.cgroups.iter().any(|(_, path)| is_subject(path))).collect()
-            }
-        };
+        let mut processes: Vec<ProcessFact> = self.running().collect();
         processes.sort_by_key(|process| (process.start, process.tgid));
         processes.into_iter().try_for_each(|process| each(Input::Process(process)))
+    }
+
+    /// The processes of subjects, also those that the first scan has found in one, and that have left since.
+    ///
+    /// By the numbers in `/proc`, not by each cgroup's `cgroup.procs`: a process that moves from a cgroup that is not read yet to one that was
+    /// read is in none of these files, and a number from such a file can be another process's when it is looked at. Each process is in `/proc`
+    /// from its begin to its end, wherever it moves, and its cgroups are read once, at one moment.
+    fn running(&self) -> impl Iterator<Item = ProcessFact> {
+        self.pids().filter_map(|pid| {
+            let was = self.known.get(&pid);
+            process::running(&self.proc, pid, &self.hierarchies, was, is_subject)
+        })
     }
 
     /// One fact. A missing or unreadable object is answered too, so that the core does not ask again.
@@ -203,7 +205,7 @@ impl Procfs {
         }
     }
 
-    /// A process's facts; [`ProcessFact::gone`] if the process does not exist, or another one took its pid during the reading.
+    /// A process's facts; [`ProcessFact::gone`] if the process does not exist any more.
     pub fn process(&self, pid: Pid) -> ProcessFact {
         process::read(&self.proc, pid, &self.hierarchies).unwrap_or_else(|| ProcessFact::gone(pid))
     }
@@ -252,27 +254,6 @@ impl Procfs {
 
 fn is_subject(path: &str) -> bool {
     matches!(path::parse(path, Nodes::default()), Ok(Place::Subject(..)))
-}
-
-/// Processes in the cgroups of subjects.
-#[derive(Default)]
-struct Members {
-    shown: BTreeSet<Pid>,
-    /// Some processes are outside our pid namespace: `cgroup.procs` has no numbers for them, but the host's `/proc` has.
-    is_hidden: bool,
-}
-
-/// The processes in a cgroup itself. A threaded cgroup shows none: its domain shows them.
-fn members(directory: &Path, pids: &mut Members) {
-    let Ok(text) = fs::read_to_string(directory.join("cgroup.procs")) else {
-        return;
-    };
-    for pid in text.lines().filter_map(|line| line.parse().ok()) {
-        match pid {
-            0 => pids.is_hidden = true,
-            pid => drop(pids.shown.insert(Pid(pid))),
-        }
-    }
 }
 
 /// The inode number of a cgroup's directory, which is the kernel's id of the cgroup.

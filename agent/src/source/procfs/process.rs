@@ -1,49 +1,112 @@
 //! One process, from `/proc/PID`.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use epitaph_core::ids::{CgroupId, Pid};
 use epitaph_core::input::ProcessFact;
 use epitaph_core::time::{Boot, TICK_NS};
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
 
 use super::hierarchy::{Hierarchies, Membership};
 
 /// A task flag of the kernel: the same bit from 5.10 on.
 const PF_EXITING: u32 = 4;
 
-/// None if the process is gone or exiting, or another process took its pid during the reading.
+/// None if the process is gone, or exiting with cgroups of v1.
 pub(super) fn read(proc: &Path, pid: Pid, hierarchies: &Hierarchies) -> Option<ProcessFact> {
-    let directory = proc.join(pid.to_string());
-    let text = |name: &str| Some(String::from_utf8_lossy(&fs::read(directory.join(name)).ok()?).into_owned());
-    let stat = Stat::parse(&text("stat")?)?;
-    let (ns_level, ns_pid) = namespace(&text("status")?).unwrap_or((0, pid.0));
-    let mut cgroups: Vec<_> = text("cgroup")?
-        .lines()
-        .filter_map(Membership::parse)
-        .map(|line| {
-            (
-                line.preference(|number| hierarchies.is_recorded(number)),
-                cgroup(&line, hierarchies),
-            )
-        })
-        .collect();
-    cgroups.sort_by_key(|(preference, _)| *preference);
-    let after = Stat::parse(&text("stat")?)?;
-    // The kernel shows the v1 paths of an exiting process as `/`, from any cgroup: such paths are unknown.
-    let is_unknown = after.is_exiting && cgroups.iter().any(|(_, (cgroup, _))| cgroup.hierarchy != 0);
-    if after.start_ticks != stat.start_ticks || is_unknown {
+    let directory = Directory::open(proc, pid)?;
+    let cgroups = directory.text("cgroup")?;
+    Some(directory.fact(pid, &memberships(&cgroups, hierarchies), hierarchies, None)?.0)
+}
+
+/// As [`read`], if the process runs, and `is_wanted` by one of its cgroups' paths or was shown by an earlier scan. `was`: the process of that
+/// number in that scan; what never changes of a process is not read again.
+pub(super) fn running(
+    proc: &Path,
+    pid: Pid,
+    hierarchies: &Hierarchies,
+    was: Option<&Known>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<ProcessFact> {
+    let directory = Directory::open(proc, pid)?;
+    let cgroups = directory.text("cgroup")?;
+    let memberships = memberships(&cgroups, hierarchies);
+    let mut paths = memberships.iter().map(|line| hierarchies.real(line.hierarchy, line.path));
+    let is_wanted = paths.any(|path| is_wanted(&path));
+    // Before anything else is read: a machine has hundreds of kernel threads, which are in no subject.
+    if was.is_none() && !is_wanted {
         return None;
     }
-    Some(ProcessFact {
-        tgid: pid,
-        ppid: Pid(stat.ppid),
-        start: Boot(stat.start_ticks.saturating_mul(TICK_NS)),
-        ns_level,
-        ns_pid,
-        comm: stat.comm,
-        cgroups: cgroups.into_iter().map(|(_, cgroup)| cgroup).collect(),
-    })
+    let (fact, has_exited) = directory.fact(pid, &memberships, hierarchies, was)?;
+    let is_known = was.is_some_and(|was| was.start == fact.start);
+    (!has_exited && (is_wanted || is_known)).then_some(fact)
+}
+
+/// Of `/proc/PID/cgroup`, the one that decides first.
+fn memberships<'a>(text: &'a str, hierarchies: &Hierarchies) -> Vec<Membership<'a>> {
+    let mut lines: Vec<_> = text.lines().filter_map(Membership::parse).collect();
+    lines.sort_by_cached_key(|line| line.preference(|number| hierarchies.is_recorded(number)));
+    lines
+}
+
+/// Of a process in an earlier scan.
+pub(super) struct Known {
+    pub start: Boot,
+    pub ns_level: u32,
+    pub ns_pid: u32,
+}
+
+/// A directory of `/proc`: what is read in it is of one process. Once that is gone, nothing can be read, even if another one has its number.
+struct Directory(OwnedFd);
+
+impl Directory {
+    fn open(proc: &Path, pid: Pid) -> Option<Directory> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        open(&proc.join(pid.to_string()), flags, Mode::empty()).ok().map(Directory)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        let Directory(directory) = self;
+        let file = openat(directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+        // Room for the whole file: the kernel states no length, and a buffer that grows is a system call for each step.
+        let mut bytes = Vec::with_capacity(4096);
+        File::from(file).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// A process with `memberships`, read before: the kernel shows the v1 paths of an exiting process as `/`, from any cgroup, and whether it
+    /// was exiting is known only after them. Also: whether all of the process has exited.
+    fn fact(
+        &self,
+        pid: Pid,
+        memberships: &[Membership<'_>],
+        hierarchies: &Hierarchies,
+        was: Option<&Known>,
+    ) -> Option<(ProcessFact, bool)> {
+        let stat = Stat::parse(&self.text("stat")?)?;
+        if stat.is_exiting && memberships.iter().any(|line| line.hierarchy != 0) {
+            return None;
+        }
+        let start = Boot(stat.start_ticks.saturating_mul(TICK_NS));
+        let (ns_level, ns_pid) = match was.filter(|was| was.start == start) {
+            Some(was) => (was.ns_level, was.ns_pid),
+            None => namespace(&self.text("status")?).unwrap_or((0, pid.0)),
+        };
+        let fact = ProcessFact {
+            tgid: pid,
+            ppid: Pid(stat.ppid),
+            start,
+            ns_level,
+            ns_pid,
+            comm: stat.comm,
+            cgroups: memberships.iter().map(|line| cgroup(line, hierarchies)).collect(),
+        };
+        Some((fact, stat.has_exited))
+    }
 }
 
 fn cgroup(line: &Membership<'_>, hierarchies: &Hierarchies) -> (CgroupId, String) {
@@ -64,6 +127,8 @@ pub(super) struct Stat {
     pub(super) comm: String,
     ppid: u32,
     is_exiting: bool,
+    /// A zombie without a thread that still runs.
+    has_exited: bool,
     /// Since boot, suspend included.
     start_ticks: u64,
 }
@@ -79,6 +144,7 @@ impl Stat {
             comm: comm.chars().take(45).collect(),
             ppid: fields.get(1)?.parse().ok()?,
             is_exiting: fields.get(6)?.parse::<u32>().ok()? & PF_EXITING != 0,
+            has_exited: matches!(*fields.first()?, "Z" | "X") && fields.get(17)?.parse::<u32>().ok()? <= 1,
             start_ticks: fields.get(19)?.parse().ok()?,
         })
     }

@@ -234,6 +234,117 @@ fn the_first_scan_knows_what_is_gone_by_the_second() {
     assert_eq!(names(&mut procfs).iter().filter(|name| *name == "42").count(), 0, "only once");
 }
 
+/// The processes that a second scan shows after a first one, each with the paths of its cgroups.
+fn second_scan(procfs: &mut Procfs) -> Vec<(u32, Vec<String>)> {
+    let mut found = Vec::new();
+    let all: Result<(), ProcfsError> = procfs.scan_after_first(|input| {
+        if let Input::Process(process) = input {
+            let paths = process.cgroups.into_iter().map(|(_, path)| path);
+            found.push((process.tgid.0, paths.collect()));
+        }
+        Ok(())
+    });
+    all.unwrap();
+    found
+}
+
+/// While the cgroups are walked, a process moves from one that is not read yet to one that was read: it is in no `cgroup.procs` that is read.
+/// Another one moves the other way, and is in two of them.
+#[test]
+fn a_process_that_moves_during_a_scan_is_shown_once_where_it_is() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[43]);
+    machine.cgroup("b.service", &[43]);
+    machine.process(42, "in none", 200, "42", "0::/b.service\n");
+    machine.process(43, "in both", 200, "43", "0::/b.service\n");
+    let mut procfs = machine.open();
+    procfs.first_scan(|_| {}).unwrap();
+    let at = |pid, path: &str| (pid, vec![path.to_owned()]);
+    assert_eq!(second_scan(&mut procfs), [at(42, "/b.service"), at(43, "/b.service")]);
+}
+
+/// Between both scans, a process leaves its container: it is not shown where the first scan has found it.
+#[test]
+fn a_process_that_has_left_every_subject_between_the_scans_is_shown_outside() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[42, 43, 44]);
+    for pid in [42, 43, 44] {
+        machine.process(pid, "moves", 200, &pid.to_string(), "0::/a.service\n");
+    }
+    let mut procfs = machine.open();
+    procfs.first_scan(|_| {}).unwrap();
+    machine.process(42, "moves", 200, "42", "0::/\n");
+    // Another process took the number.
+    machine.process(43, "other", 300, "43", "0::/\n");
+    let at = |pid, path: &str| (pid, vec![path.to_owned()]);
+    // The last one ended between the scans.
+    let expected = [at(42, "/"), at(44, "/a.service"), at(43, "/a.service")];
+    assert_eq!(second_scan(&mut procfs), expected);
+    assert_eq!(
+        second_scan(&mut procfs),
+        [at(44, "/a.service")],
+        "known only to the scan after the first"
+    );
+}
+
+/// `/proc` also has what has exited and waits for its parent: no record of it follows.
+#[test]
+fn a_scan_shows_no_process_that_has_exited() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[]);
+    let stat =
+        |state: &str, threads: u32| format!("42 (x) {state} 1 2 3 0 -1 4228100 1 2 3 4 5 6 7 8 20 0 {threads} 0 200 9 9\n");
+    machine.process(42, "x", 200, "42", "0::/a.service\n");
+    for (stat, is_shown) in [
+        (stat("S", 1), true),
+        (stat("Z", 1), false),
+        (stat("Z", 2), true),
+        (stat("X", 0), false),
+    ] {
+        machine.file("proc/42/stat", &stat);
+        let procfs = machine.open();
+        let inputs = scan(&procfs);
+        let shown = inputs.iter().filter(|input| matches!(input, Input::Process(_))).count();
+        assert_eq!(shown, usize::from(is_shown), "{stat}");
+        assert!(
+            !procfs.process(Pid(42)).is_gone(),
+            "a question is answered as long as /proc has the process"
+        );
+    }
+}
+
+/// What never changes of a process is read once, unless another process has its number.
+#[test]
+fn the_second_scan_reads_a_new_process_of_a_known_number_as_a_whole() {
+    let machine = Machine::v2();
+    machine.cgroup("a.service", &[42, 50]);
+    let cgroup = "0::/a.service\n";
+    machine.process(42, "one", 200, "42\t1", cgroup);
+    machine.process(50, "two", 200, "50\t2", cgroup);
+    let mut procfs = machine.open();
+    procfs.first_scan(|_| {}).unwrap();
+    machine.process(42, "exec", 200, "unread", cgroup);
+    machine.process(50, "other", 300, "50", cgroup);
+    let mut found = Vec::new();
+    let all: Result<(), ProcfsError> = procfs.scan_after_first(|input| {
+        if let Input::Process(process) = input {
+            found.push((process.tgid.0, process.comm, process.ns_level, process.ns_pid));
+        }
+        Ok(())
+    });
+    all.unwrap();
+    // The last one ended between the scans.
+    let process = |pid, comm: &str, level, ns_pid| (pid, comm.to_owned(), level, ns_pid);
+    assert_eq!(
+        found,
+        [
+            process(42, "exec", 1, 1),
+            process(50, "other", 0, 50),
+            process(50, "two", 1, 2)
+        ]
+    );
+}
+
 #[test]
 fn scan_of_a_hybrid_machine_finds_what_only_v1_knows() {
     let machine = Machine::hybrid();

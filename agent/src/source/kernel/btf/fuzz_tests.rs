@@ -1,7 +1,7 @@
 //! Type information: `--btf FILE` is any file.
 
 use super::types::tests::written;
-use super::{Argument, Layout, Types, kind};
+use super::{Argument, Layout, kind};
 use crate::fuzz::{outcome, run, shape};
 use epitaph_ebpf::ABSENT;
 
@@ -24,11 +24,10 @@ fn seed() -> Vec<u8> {
 #[test]
 fn kernel_types() {
     run("kernel_types", vec![seed()], |bytes| {
-        let types = match Types::parse(bytes) {
-            Ok(types) => types,
+        let layout = match Layout::of(bytes, &["signal_generate"], &["tcp_v4_send_reset"]) {
+            Ok(layout) => layout,
             Err(error) => return outcome(shape(&error)),
         };
-        let layout = Layout::of(&types, &["signal_generate"], &["tcp_v4_send_reset"]);
         let found = layout.offsets().iter().filter(|&&offset| offset != ABSENT).count();
         let pointers = |arguments: &[Argument]| arguments.iter().filter(|&&of| of == Argument::Pointer).count();
         outcome((
@@ -36,6 +35,7 @@ fn kernel_types() {
             layout.tracepoint("signal_generate").map(pointers).map(|count| count.min(4)),
             layout.function("tcp_v4_send_reset").map(pointers).map(|count| count.min(4)),
             layout.controllers.len().min(4),
+            layout.programs_types().len().min(64),
         ))
     });
 }

@@ -1,8 +1,9 @@
-//! A reader of BTF: only what offsets and arguments need, and without a copy. A kernel has 100 000 types, and a few dozen are read.
+//! A reader of BTF: only what offsets and arguments need, and without a copy. A kernel has 100 000 types, and a few dozen are read. A
+//! writer of the few that aya needs.
 //!
 //! Format: <https://docs.kernel.org/bpf/btf.html>, in the byte order of the machine.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CStr;
 use std::iter::successors;
 
@@ -52,7 +53,8 @@ pub struct Types<'a> {
     strings: &'a [u8],
     /// Where each type begins in `bytes`; the first has id 1, and id 0 is `void`.
     begins: Vec<u32>,
-    /// Ids of structures, enumerations and typedefs. Several can share a name: a typedef, an unrelated structure of another file.
+    /// Ids of the structures, enumerations, typedefs and functions of these names. Several can share a name: a typedef, an unrelated
+    /// structure of another file.
     by_name: HashMap<&'a str, Vec<u32>>,
 }
 
@@ -68,9 +70,11 @@ pub struct Type<'a> {
 }
 
 impl<'a> Types<'a> {
+    /// `names`: those that can be asked for.
+    ///
     /// # Errors
     /// If `bytes` are not BTF, or have types of a size that is not known here.
-    pub fn parse(bytes: &'a [u8]) -> Result<Types<'a>, FormatError> {
+    pub fn parse(bytes: &'a [u8], names: &HashSet<String>) -> Result<Types<'a>, FormatError> {
         if bytes.get(..2) != Some(&MAGIC.to_ne_bytes()) {
             return Err(FormatError::NotBtf);
         }
@@ -87,26 +91,50 @@ impl<'a> Types<'a> {
             let id = found.begins.len() + 1;
             let (name, this, after) = split(rest, id)?;
             found.begins.push((types.len() - rest.len()) as u32);
-            if matches!(this.kind, kind::STRUCT | kind::ENUM | kind::TYPEDEF) {
-                found.by_name.entry(found.string(name)).or_default().push(id as u32);
+            if matches!(this.kind, kind::STRUCT | kind::ENUM | kind::TYPEDEF | kind::FUNC)
+                && let name = found.string(name)
+                && names.contains(name)
+            {
+                found.by_name.entry(name).or_default().push(id as u32);
             }
             rest = after;
         }
         Ok(found)
     }
 
-    /// Structures, enumerations or typedefs.
+    /// Structures, enumerations, typedefs or functions.
     pub fn named(&self, name: &str, kind: u32) -> impl Iterator<Item = Type<'a>> {
-        let ids = self.by_name.get(name).into_iter().flatten();
-        ids.filter_map(|&id| self.get(id)).filter(move |found| found.kind == kind)
+        self.ids(name, kind).map(|(_, found)| found)
     }
 
-    /// Not in `by_name`: a kernel has 50 000 functions, and two are read.
-    pub fn function(&self, name: &str) -> Option<Type<'a>> {
-        self.begins.iter().enumerate().find_map(|(before, &begin)| {
-            let (of, found, _) = split(&self.bytes[begin as usize..], before + 1).ok()?;
-            (found.kind == kind::FUNC && self.string(of) == name).then_some(found)
-        })
+    fn ids(&self, name: &str, kind: u32) -> impl Iterator<Item = (u32, Type<'a>)> {
+        let ids = self.by_name.get(name).into_iter().flatten();
+        let found = ids.filter_map(|&id| Some((id, self.get(id)?)));
+        found.filter(move |(_, found)| found.kind == kind)
+    }
+
+    /// BTF in which the typedefs or functions of these names have the ids that they have here. All types in between are nameless: aya looks
+    /// for a name's id, and would keep all that it reads in memory.
+    pub fn only(&self, named: &[(String, u32)]) -> Vec<u8> {
+        let kept = named
+            .iter()
+            .flat_map(|(name, kind)| self.ids(name, *kind).map(move |found| (found, name)));
+        let kept: BTreeMap<u32, (Type<'a>, &String)> = kept.map(|((id, found), name)| (id, (found, name))).collect();
+        let last = kept.last_key_value().map_or(0, |(&id, _)| id);
+        let mut strings = vec![0];
+        let mut types = Vec::with_capacity(12 * last as usize);
+        for id in 1..=last {
+            let words = match kept.get(&id) {
+                None => [0, kind::FWD << 24, 0],
+                Some((found, name)) => {
+                    let at = strings.len() as u32;
+                    strings.extend(name.bytes().chain([0]));
+                    [at, found.kind << 24, found.size_or_type]
+                }
+            };
+            types.extend(words.into_iter().flat_map(u32::to_ne_bytes));
+        }
+        file(&types, &strings)
     }
 
     /// None for `void`.
@@ -168,6 +196,21 @@ impl<'a> Types<'a> {
         let text = CStr::from_bytes_until_nul(rest).unwrap_or_default();
         text.to_str().unwrap_or_default()
     }
+}
+
+/// BTF of these sections.
+fn file(types: &[u8], strings: &[u8]) -> Vec<u8> {
+    const VERSION: u8 = 1;
+    const FLAGS: u8 = 0;
+    const HEADER_LENGTH: usize = 24;
+    let mut bytes = Vec::with_capacity(HEADER_LENGTH + types.len() + strings.len());
+    bytes.extend(MAGIC.to_ne_bytes());
+    bytes.extend([VERSION, FLAGS]);
+    let sections = [HEADER_LENGTH, 0, types.len(), types.len(), strings.len()];
+    bytes.extend(sections.into_iter().flat_map(|number| (number as u32).to_ne_bytes()));
+    bytes.extend(types);
+    bytes.extend(strings);
+    bytes
 }
 
 fn is_alias(of: &Type) -> bool {

@@ -13,19 +13,17 @@ pub fn written(types: &[(&str, u32, u32, u32, &[u32])]) -> Vec<u8> {
         words.extend(*list);
     }
     let types: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-    let mut bytes = MAGIC.to_ne_bytes().to_vec();
-    bytes.extend([1, 0]);
-    let sections = [24, 0, types.len(), types.len(), strings.len()];
-    bytes.extend(sections.into_iter().flat_map(|number| (number as u32).to_ne_bytes()));
-    bytes.extend(types);
-    bytes.extend(strings);
-    bytes
+    file(&types, &strings)
+}
+
+fn names(names: &[&str]) -> HashSet<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
 }
 
 #[test]
 fn a_member_of_unnamed_structures_is_found_at_the_sum_of_the_offsets() {
     // struct s { int a; union { struct { int b; }; }; }: names of members are the types' names, in the same strings.
-    let names = |bytes: &[u8]| -> Vec<u32> {
+    let places = |bytes: &[u8]| -> Vec<u32> {
         let strings = &bytes[bytes.len() - word(bytes, 5).expect("length") as usize..];
         let at = |name: &[u8]| strings.windows(name.len()).position(|found| found == name).expect("a name") as u32;
         vec![at(b"a\0"), at(b"b\0")]
@@ -40,9 +38,13 @@ fn a_member_of_unnamed_structures_is_found_at_the_sum_of_the_offsets() {
             ("s", kind::STRUCT, 2, 16, &[a, 1, 0, 0, 5, 64]),
         ])
     };
-    let at = names(&build(0, 0));
+    let at = places(&build(0, 0));
     let bytes = build(at[0], at[1]);
-    let types = Types::parse(&bytes).expect("BTF");
+    let types = Types::parse(&bytes, &names(&["s"])).expect("BTF");
+    assert!(
+        types.named("b", kind::TYPEDEF).next().is_none(),
+        "nobody was going to ask for it"
+    );
     let found = types.named("s", kind::STRUCT).next().expect("s");
     assert_eq!(types.member(found, "a"), Some((0, 1)));
     assert_eq!(types.member(found, "b"), Some((96, 2)));
@@ -52,12 +54,38 @@ fn a_member_of_unnamed_structures_is_found_at_the_sum_of_the_offsets() {
 }
 
 #[test]
+fn what_is_kept_has_its_id_and_nothing_else_has_a_name() {
+    let bytes = written(&[
+        ("t", kind::STRUCT, 0, 8, &[]),
+        ("", kind::ENUM64, 1, 8, &[0, 1, 0]),
+        ("t", kind::TYPEDEF, 0, 1, &[]),
+        ("other", kind::TYPEDEF, 0, 1, &[]),
+        ("f", kind::FUNC, 1, 4, &[]),
+        ("behind", kind::TYPEDEF, 0, 1, &[]),
+    ]);
+    let types = Types::parse(&bytes, &names(&["t", "f"])).expect("BTF");
+    let only = |named: &[(&str, u32)]| {
+        let named: Vec<_> = named.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect();
+        types.only(&named)
+    };
+    let bytes = only(&[("t", kind::TYPEDEF), ("f", kind::FUNC), ("absent", kind::TYPEDEF)]);
+    assert_eq!(bytes.len(), 24 + 5 * 12 + "\0t\0f\0".len());
+    let kept = Types::parse(&bytes, &names(&["t", "f", "other", "behind"])).expect("BTF");
+    let ids = |name, kind| kept.ids(name, kind).map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!((ids("t", kind::TYPEDEF), ids("f", kind::FUNC)), (vec![3], vec![5]));
+    assert_eq!((ids("other", kind::TYPEDEF), ids("t", kind::STRUCT)), (vec![], vec![]));
+    for bytes in [bytes, only(&[])] {
+        aya::Btf::parse(&bytes, aya::Endianness::default()).expect("BTF for aya, too");
+    }
+}
+
+#[test]
 fn rings_of_types_end() {
     let bytes = written(&[
         ("t", kind::TYPEDEF, 0, 1, &[]),
         ("s", kind::STRUCT, 2, 8, &[0, 2, 8, 0, 2, 8]),
     ]);
-    let types = Types::parse(&bytes).expect("BTF");
+    let types = Types::parse(&bytes, &names(&["s"])).expect("BTF");
     assert!(types.bare(1).is_none());
     let found = types.named("s", kind::STRUCT).next().expect("s");
     assert_eq!(types.member(found, "a"), None);
@@ -65,7 +93,7 @@ fn rings_of_types_end() {
 
 #[test]
 fn what_is_not_btf_is_refused_by_its_reason() {
-    let error = |bytes: &[u8]| Types::parse(bytes).err().expect("an error");
+    let error = |bytes: &[u8]| Types::parse(bytes, &names(&[])).err().expect("an error");
     assert_eq!(error(b""), FormatError::NotBtf);
     assert_eq!(error(b"not BTF"), FormatError::NotBtf);
     let bytes = written(&[("a", kind::INT, 0, 4, &[0])]);
