@@ -112,9 +112,12 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::RaisedAgain => raised_again(case, &who),
         Why::Inside(end, of) => inside::how(case, *end, *of),
         Why::Below(clean) => {
-            let main = how_it_ended(case, &finding.with_why(clean));
             let below = inside::killed_below(case).unwrap_or_default();
-            format!("{main}; {below}")
+            match finding.cause {
+                // It came first, and is the reason.
+                Cause::External if case.stop().is_none() => format!("{below}; {who} then {}", status(case)),
+                _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
+            }
         }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),

@@ -65,7 +65,9 @@ impl Subjects {
                 self.keep(own, out, |state| match state.concerns(&deliver.task) {
                     _ if state.is_past(&deliver.task) => true,
                     true => state.timeline().deliver(at, **deliver, cap),
-                    false => state.entered(at, &deliver.task, deliver.signal, cap, late),
+                    false => state
+                        .inside(at, cap, late)
+                        .entry(at, &deliver.task, deliver.signal, false, cap),
                 });
             }
             What::Discarded(discarded) => self.discarded(at, own, discarded, out),
@@ -322,19 +324,25 @@ impl Subjects {
         });
     }
 
-    /// A signal to another process than the main one counts once a stop has begun.
+    /// A signal to another process than the main one counts once a stop has begun; what a process from outside sends can end a program below a
+    /// wrapper without a stop.
     fn inside(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, role: Role, out: &mut Vec<SubjectEvent>) {
-        let (cap, reorder) = (self.limits.facts, self.limits.reorder);
+        let (cap, reorder, late) = (self.limits.facts, self.limits.reorder, self.limits.linger);
         // Workers of a healthy subject come and go.
         let is_stopping = signal.armed.is_none_or(Armed::is_armed);
-        if !is_stopping && self.subjects.get(&own).is_none_or(|state| state.timeline.is_none()) {
+        let has_timeline = self.subjects.get(&own).is_some_and(|state| state.timeline.is_some());
+        if !is_stopping && !has_timeline && role != Role::Other {
             return;
         }
         self.keep(own, out, |state| {
             if signal.result == SignalResult::Ignored && role == Role::Inside {
                 state.suspect(at.plus(reorder));
             }
-            state.timeline().inside.signal(at, signal, role, cap)
+            let facts = match is_stopping {
+                true => &mut state.timeline().inside,
+                false => state.inside(at, cap, late),
+            };
+            facts.signal(at, signal, role, cap)
         });
     }
 

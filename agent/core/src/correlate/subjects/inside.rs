@@ -200,7 +200,7 @@ impl InnerSignal {
     }
 
     fn to(&self, process: &InnerProcess) -> bool {
-        is_same(&self.target, process)
+        self.target.is(process)
     }
 
     fn is_raised(&self) -> bool {
@@ -443,8 +443,4 @@ pub(super) fn id(process: &InnerProcess) -> ProcessId {
         start: process.start,
         exact: true,
     }
-}
-
-pub(super) fn is_same(a: &InnerProcess, b: &InnerProcess) -> bool {
-    (a.tgid, a.start) == (b.tgid, b.start)
 }

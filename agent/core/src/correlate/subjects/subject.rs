@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::attribute::Subject;
 use crate::event::{ExitStatus, ProcessExit, Task};
-use crate::ids::{CgroupId, Pid, Signal};
+use crate::ids::{CgroupId, Pid};
 use crate::ledger::{Drops, Span};
 use crate::termination::Role;
 use crate::time::Boot;
@@ -46,7 +46,8 @@ pub(super) struct State {
     pub exits: VecDeque<(Boot, ProcessExit)>,
     /// No exit of these is newer.
     newest_exit: Boot,
-    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
+    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them, and signals to
+    /// them from outside, for an end that follows.
     pub early: InnerFacts,
     /// When the cgroup was removed.
     pub removed: Option<Boot>,
@@ -421,15 +422,21 @@ impl State {
         }
     }
 
-    /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
-    /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
-    pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
+    /// Where the facts of processes are kept that are no candidates. Workers of a healthy subject reload: without a timeline these facts are
+    /// kept for `late`, as an exit is, and begin none, unless there are many.
+    pub fn inside(&mut self, at: Boot, cap: usize, late: Duration) -> &mut InnerFacts {
         self.early.expire(at.minus(late));
-        let facts = match self.timeline.is_some() || self.early.len() >= cap {
+        match self.timeline.is_some() || self.early.len() >= cap {
             true => &mut self.timeline().inside,
             false => &mut self.early,
-        };
-        facts.entry(at, task, signal, false, cap)
+        }
+    }
+
+    /// A termination, and what is dropped, need a timeline for these facts.
+    pub fn join_early(&mut self) {
+        if !self.early.is_empty() {
+            self.timeline();
+        }
     }
 
     /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
@@ -516,10 +523,8 @@ impl State {
         let exits = std::mem::take(&mut self.exits);
         let dropped = exits.len() as u64;
         self.drop_exits(exits, true);
-        if !self.early.is_empty() {
-            // Only a timeline knows what it lost.
-            self.timeline();
-        }
+        // Only a timeline knows what it lost.
+        self.join_early();
         self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + dropped
     }
 

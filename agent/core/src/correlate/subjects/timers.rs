@@ -171,6 +171,7 @@ impl Subjects {
         if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(context.ledger(own, &state), &state) {
             return self.step(own, state, out);
         }
+        state.join_early();
         let facts = finish::facts(&context, own, &state, open, self.now);
         let is_told = facts.is_some();
         out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));

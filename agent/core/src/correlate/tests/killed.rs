@@ -525,7 +525,7 @@ fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
         &hidden("+59.999 KILL bash -> server waiting=none armed\n+60 exit server KILL listening armed"),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              PID 1 `app` exited by itself with code 0; `bash` (pid 70) killed `server`, which still ran, with its listener open
+              `bash` (pid 70) killed `server`, which still ran, with its listener open; PID 1 `app` then exited with code 0
               fix: find out why `server` was killed, and use the stop command of the container runtime instead
         "#]],
     );
@@ -965,7 +965,7 @@ fn a_strangers_signal_ends_the_program_below_a_shell() {
         &hidden("+59.999 TERM bash -> server default exiting armed\n+60 exit server TERM listening armed"),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              PID 1 `app` exited by itself with code 0; `bash` (pid 70) sent SIGTERM to `server`, which its default action terminated with its listener open
+              `bash` (pid 70) sent SIGTERM to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
               fix: find out why `server` was killed, and use the stop command of the container runtime instead
         "#]],
     );

@@ -17,7 +17,7 @@ use crate::time::Boot;
 
 /// Of each kind whose loss can change a verdict, by each party: the lines of a script behind their time. `BY` stands for the runtime or
 /// systemd, `HOME` for the cgroup.
-const RECORDS: [&[&str]; 12] = [
+const RECORDS: [&[&str]; 13] = [
     &["TERM BY -> main handler", "enter main TERM"],
     &["TERM BY -> main ignored default"],
     &["TERM bash -> main handler", "enter main TERM"],
@@ -33,6 +33,7 @@ const RECORDS: [&[&str]; 12] = [
     &["exit helper SEGV listening serving"],
     &["exit helper 3 listening looked"],
     &["KILL bash -> helper already-armed", "exit helper KILL serving"],
+    &["KILL bash -> helper unarmed", "exit helper KILL by-own listening"],
     &["tcp HOME closed 80", "tcp HOME refused 80 5009"],
     &["tcp HOME reset 80 5010"],
 ];

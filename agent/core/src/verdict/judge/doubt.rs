@@ -67,6 +67,7 @@ pub(super) const INSIDE_NOR_STOP: &[Ask] = &[
     Ask::Each(Kind::SignalGenerate),
     Ask::Each(Kind::SignalDeliver),
     Ask::Each(Kind::ProcessExit),
+    Ask::Each(Kind::OomVictim),
 ];
 /// What could show that a reflex was none.
 pub(super) const REFLEX: &[Ask] = &[

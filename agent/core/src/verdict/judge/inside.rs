@@ -4,7 +4,7 @@
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
 use super::doubt::{self, Ask, INSIDE, INSIDE_NOR_STOP};
-use super::kernel::{finding, unknown};
+use super::kernel::{cause, finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
@@ -169,6 +169,17 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         INSIDE
     };
     Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
+}
+
+/// Nobody stopped the subject, and the main process passes on how a program below it ended, or hides that: a process from outside had ended it.
+pub(super) fn killed_then_failed(case: &Case<'_>, _: &Finding) -> Option<Finding> {
+    let child = case.failed_child.filter(|_| case.stop().is_none())?;
+    let has_failed = case.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+    let is_it = |killed: &Killed| killed.kill.role == Role::Other && killed.process.is(&child.process);
+    (has_failed && case.inside.killed_programs().any(is_it)).then(|| {
+        let why = Why::Below(Box::new(Why::Nonzero));
+        finding(Exit::KilledByOther, cause(case, Cause::External), why, INSIDE_NOR_STOP)
+    })
 }
 
 /// Of the programs that were killed.

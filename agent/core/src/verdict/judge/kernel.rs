@@ -8,7 +8,7 @@ use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Open, Role, Stop};
+use crate::termination::{Killed, Open, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
@@ -266,7 +266,8 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
         let cause = cause(case, Cause::Crash);
         return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, NO_SIGNAL));
     };
-    if case.inside.killed_programs().any(|killed| killed.process == child.process) {
+    let is_known = |killed: &Killed| killed.process.is(&child.process) && killed.kill.role != Role::Unknown;
+    if case.inside.killed_programs().any(is_known) {
         return None;
     }
     Some(match signal.is_fault() {

@@ -7,7 +7,7 @@ use crate::ledger::Hole;
 use crate::termination::{Inside, Role, Stop, Traffic};
 use crate::time::Boot;
 
-use crate::correlate::subjects::inside::{self, Unseen, is_same, killed, killed_by_end_of, unseen};
+use crate::correlate::subjects::inside::{self, Unseen, killed, killed_by_end_of, unseen};
 use crate::correlate::subjects::subject::{INIT, Others};
 use crate::correlate::subjects::traffic::Window;
 use crate::tolerances::RUN_GAP;
@@ -235,7 +235,7 @@ fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool
     let mut others = inside.forwards.iter();
     of_main && inside.forwards.is_empty()
         || others.any(|of| {
-            let sent_on = inside.forwards.iter().any(|other| is_same(&other.sender, &of.target));
+            let sent_on = inside.forwards.iter().any(|other| other.sender.is(&of.target));
             !sent_on && reads(of.state, of.handler_entered, of.still_pending, of.kill.is_some())
         })
 }

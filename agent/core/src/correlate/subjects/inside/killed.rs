@@ -1,6 +1,6 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{InnerEntry, InnerSignal, Way, entries, handled, id, is_by, is_same, process, signals};
+use super::{InnerEntry, InnerSignal, Way, entries, handled, id, is_by, process, signals};
 use crate::attribute::Map;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, Served, State};
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
@@ -71,6 +71,8 @@ pub(in crate::correlate::subjects) fn killed(
         entries: &entries(timeline),
     };
     let since = defaults.since();
+    // An earlier one that waits, or a later one after it was read without a handler, is not recorded while nobody stops the subject.
+    let is_unsure = |fact: &InnerSignal| fact.result == SignalResult::AlreadyPending || stop.is_none() && fact.state.blocked;
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         let exit = super::exit(state, &id(&fact.target));
@@ -102,7 +104,11 @@ pub(in crate::correlate::subjects) fn killed(
                 at,
                 signal: fact.signal,
                 sender: fact.sender,
-                role: fact.role,
+                role: if fact.signal != Signal::KILL && is_unsure(fact) {
+                    Role::Unknown
+                } else {
+                    fact.role
+                },
             },
             was_signalled: was_signalled(&all, fact, since),
             held,
@@ -211,7 +217,7 @@ pub(in crate::correlate::subjects) fn unseen(
         }),
         _ => None,
     });
-    let is_forward = |of: &Unseen| forwards.iter().any(|forward| is_same(&forward.target, &of.process));
+    let is_forward = |of: &Unseen| forwards.iter().any(|forward| forward.target.is(&of.process));
     let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
     ended.filter(|of| !is_forward(of) && !is_seen(of)).collect()
 }
