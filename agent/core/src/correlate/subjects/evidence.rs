@@ -149,7 +149,6 @@ impl Subjects {
             },
             _ => return,
         };
-        let watch = self.watch();
         let Some(state) = self.subjects.get_mut(&home) else { return };
         state.rare_mut().own_exits.add(at, is_recorded);
         if !is_reason {
@@ -158,14 +157,9 @@ impl Subjects {
         if !state.arm(home, cgroup) {
             out.push(SubjectEvent::Unwatched(cgroup));
         }
-        // As if armed earlier: due after a shorter time.
-        let as_of = self.now.minus(watch.saturating_sub(OWN_WATCH));
-        if state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH) {
-            if let Some(armed) = state.armed.replace(as_of) {
-                self.armed.remove(&(armed, home));
-            }
-            self.armed.insert((as_of, home));
-            self.due.soon(as_of.plus(watch));
+        if self.watch_for(OWN_WATCH, home)
+            && let Some(state) = self.subjects.get_mut(&home)
+        {
             state.forget_sockets(self.now);
         }
     }
@@ -203,13 +197,7 @@ impl Subjects {
             // The subject's traffic is unknown in any case, and all subjects share the kernel's table.
             out.push(SubjectEvent::Unwatched(cgroup));
         }
-        let now = self.now;
-        if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
-            if let Some(armed) = state.armed.replace(now) {
-                self.armed.remove(&(armed, home));
-            }
-            self.armed.insert((now, home));
-        }
+        self.watch_for(self.watch(), home);
     }
 
     /// A container that only v1 knows is in that v2 cgroup: their sockets cannot be separated.

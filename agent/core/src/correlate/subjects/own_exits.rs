@@ -60,6 +60,11 @@ impl OwnExits {
         within.map(|span| span.first.max(from)).min()
     }
 
+    /// The last one.
+    pub fn last(&self) -> Option<Boot> {
+        self.recorded.iter().map(|span| span.last).max()
+    }
+
     pub fn has_unrecorded(&self, from: Boot, to: Boot) -> bool {
         self.unrecorded.iter().any(|span| span.overlaps(from, to))
     }
