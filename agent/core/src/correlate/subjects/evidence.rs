@@ -131,10 +131,10 @@ impl Subjects {
             // socket unit on.
             let is_container = matches!(state.subject, Subject::Container { .. });
             if unobserved {
-                state.rare_mut().own_exits.add_unobserved(at);
+                state.rare_mut().own_exits.unobserved.add(at);
             }
             if unix_listener && (is_container || is_last) {
-                state.rare_mut().own_exits.add_unix(at);
+                state.rare_mut().own_exits.unix.add(at);
             }
         }
         let (is_recorded, is_reason, cgroup) = match what {
@@ -150,7 +150,12 @@ impl Subjects {
             _ => return,
         };
         let Some(state) = self.subjects.get_mut(&home) else { return };
-        state.rare_mut().own_exits.add(at, is_recorded);
+        let own_exits = &mut state.rare_mut().own_exits;
+        if is_recorded {
+            own_exits.recorded.add(at);
+        } else {
+            own_exits.unrecorded.add(at);
+        }
         if !is_reason {
             return;
         }
@@ -382,7 +387,7 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if let Some((warned, when)) = state.rare().warned
             && warned.same(&main.id)
-            && at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
+            && at.apart(when) <= RUN_GAP
         {
             return;
         }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::attribute::Subject;
 use crate::event::{ExitStatus, ProcessExit, Task};
-use crate::ids::{CgroupId, Pid};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::ledger::{Drops, Span};
 use crate::termination::Role;
 use crate::time::Boot;
@@ -24,6 +24,7 @@ use super::missed::Place;
 use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
 
+use process::Ended;
 pub(in crate::correlate) use process::ProcessId;
 pub(super) use process::{Candidate, Served};
 pub(super) use wrapped::Others;
@@ -238,19 +239,15 @@ impl State {
     /// A runtime's own process that exited with 0 before the init it created: not a main process.
     fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let exited_with_0 =
-            ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&ended.id);
-        is_container && exited_with_0 && !ended.is_ns_init() && next.is_ns_init()
+        is_container && self.unasked_exit(ended).is_some() && !ended.is_ns_init() && next.is_ns_init()
     }
 
     /// The exit may be of a runtime's own process, and the following init is not known yet.
     pub fn may_be_stage(&self) -> bool {
         let Some(main) = self.main() else { return false };
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let exited_with_0 =
-            main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&main.id);
         let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
-        is_container && exited_with_0 && !main.is_ns_init() && alone
+        is_container && self.unasked_exit(&main).is_some() && !main.is_ns_init() && alone
     }
 
     /// By its name, the main process is runc's own. Whoever takes that name is reported once the cgroup is removed.
@@ -261,6 +258,12 @@ impl State {
     /// Start of the earliest known process.
     pub fn first_start(&self) -> Option<Boot> {
         self.candidates.iter().map(|of| of.id.start).min()
+    }
+
+    /// Its exit, if that was with 0 and without a stop signal.
+    fn unasked_exit(&self, of: &Candidate) -> Option<Ended> {
+        let exit = of.exit.filter(|exit| exit.status == ExitStatus::Exited(0));
+        exit.filter(|_| !self.got_stop_signal(&of.id))
     }
 
     fn got_stop_signal(&self, id: &ProcessId) -> bool {
@@ -445,12 +448,7 @@ impl State {
     /// finished unit, so a unit that continues in the same cgroup is not finished.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
-        let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
-            return false;
-        };
-        if self.got_stop_signal(&main.id) {
-            return false;
-        }
+        let Some(exit) = self.unasked_exit(&main) else { return false };
         let mut others = self
             .candidates
             .iter()
@@ -482,10 +480,7 @@ impl State {
 
     /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
     pub fn is_last_step(&self, linger: Duration) -> bool {
-        let is_step = |main: &Candidate| {
-            let exited_with_0 = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0));
-            exited_with_0 && !self.got_stop_signal(&main.id) && self.follows_at_once(main, linger)
-        };
+        let is_step = |main: &Candidate| self.unasked_exit(main).is_some() && self.follows_at_once(main, linger);
         matches!(self.subject, Subject::Unit { .. }) && self.main().as_ref().is_some_and(is_step)
     }
 
@@ -554,8 +549,7 @@ impl State {
 
 /// Helpers come and go, by the hundred: little rests on the exit of one.
 fn is_plain(exit: &ProcessExit) -> bool {
-    let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
-    !exit.served() && !by_fault
+    !exit.served() && !exit.status.signal().is_some_and(Signal::is_fault)
 }
 
 impl Rare {

@@ -86,7 +86,7 @@ impl State {
     pub fn may_be_followed(&self, at: Boot) -> bool {
         let is_recent = |last: Boot| last.plus(PASSED_ON) > at;
         let sockets = self.timeline.as_deref().map(|timeline| &timeline.sockets);
-        self.rare().own_exits.last().is_some_and(is_recent)
+        self.rare().own_exits.recorded.last().is_some_and(is_recent)
             && sockets.is_some_and(|sockets| {
                 let has_closed = !sockets.listeners().closed(|_| true).is_empty();
                 has_closed && sockets.is_idle_since(at.minus(OWN_EXITS_JOINED))

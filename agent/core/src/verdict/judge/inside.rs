@@ -108,15 +108,13 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(match (forwards[of].handler_entered, proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
-            _ => reflex(case, Exit::DefaultAction, cause, why),
+            _ => finding(Exit::DefaultAction, cause, why, doubt::REFLEX),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
         return Some(inside(Exit::KilledAfterGrace, cause, Why::Inside(InnerEnd::Abandoned, of)));
     }
-    let ExitStatus::Exited(code) = case.exit?.status else {
-        return None;
-    };
+    let code = case.exit?.status.code()?;
     let failed = |forward: &Forward| is_child_of_main(case, forward) && status(forward) == Some(ExitStatus::Exited(code));
     let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
     if is_failure {
@@ -205,7 +203,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
-    case.gaps.lost.iter().any(|&(kind, _)| kind == Kind::ProcessExit.name())
+    case.missing.lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit))
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
@@ -223,18 +221,6 @@ pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_a
 /// Without a sign of work between the handler's entry and the second signal, listeners apart.
 pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
     raised.at.since(entered) <= REFLEX && !raised.acted
-}
-
-/// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.
-pub(super) fn reflex(case: &Case<'_>, exit: Exit, cause: Cause, why: Why) -> Finding {
-    let gaps = &case.gaps;
-    if gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name()) {
-        return unknown(case, Missing::Lost(vec![Kind::Tcp]));
-    }
-    if gaps.over_cap > 0 {
-        return unknown(case, Missing::OverCap);
-    }
-    finding(exit, cause, why, doubt::REFLEX)
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
@@ -393,9 +379,9 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
 fn has_finished_below(case: &Case<'_>, forward: &Forward) -> bool {
     let of = forward.target.tgid;
     let mut children = case.inside.forwards.iter().filter(|other| other.parent == of).peekable();
-    let is_good = |child: &Forward| match status(child) {
-        Some(ExitStatus::Exited(code)) => code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()),
-        _ => false,
+    let is_good = |child: &Forward| {
+        let code = status(child).and_then(ExitStatus::code);
+        code.is_some_and(|code| code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()))
     };
     children.peek().is_some() && children.all(|child| is_good(child) && in_time(case, child))
 }
@@ -444,8 +430,5 @@ fn status(forward: &Forward) -> Option<ExitStatus> {
 }
 
 fn signal(forward: &Forward) -> Option<Signal> {
-    match status(forward) {
-        Some(ExitStatus::Signaled { signal, .. }) => Some(signal),
-        _ => None,
-    }
+    status(forward)?.signal()
 }
