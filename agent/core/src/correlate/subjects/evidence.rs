@@ -106,7 +106,8 @@ impl Subjects {
             self.know(cgroup, subject);
         }
         if let Some(state) = self.subjects.get_mut(&cgroup) {
-            state.removed = Some(at);
+            // A scan after a gap does not show it again.
+            state.removed.get_or_insert(at);
             self.reschedule(cgroup, out);
         }
         out.push(SubjectEvent::Removed { at, cgroup });

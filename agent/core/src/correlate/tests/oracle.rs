@@ -108,6 +108,12 @@ fn histories_that_broke_the_rule() {
             +11.5 KILL runc -> log\n+11.51 exit log KILL\n+12 pod web app=137:Error log=137:Error\n+13 gone web",
             9.32,
         ),
+        // What the kubelet does to a container that another party has stopped.
+        (
+            "+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+5.1 event web app Killing at=+5 Container app failed liveness probe, will be restarted
+            +7 exit main 0\n+7.5 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running\n+7.6 events web known",
+            1.3,
+        ),
         // The deletion's own grace period is not that of an earlier stop that was not observed.
         (
             "pod web grace=3600 app\n-58 pod web app=running\n-10 skew 0 10\nproc probe in=web:app pid=991 ns=10 start=+5.9 parent=shim comm=probe

@@ -78,9 +78,10 @@ impl Life<'_> {
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
             gap_below: {
-                // As PID 1 exits, the kernel kills the others; any other leaves them to end later.
-                let is_last = self.main.as_ref().is_none_or(Candidate::is_ns_init);
-                let until = if is_last { end } else { self.others_until() };
+                let is_last = self.main.as_ref().is_none_or(is_last);
+                // A cgroup that is removed has no process.
+                let gone = self.others_until().min(self.state.removed.unwrap_or(self.now));
+                let until = if is_last { end } else { gone };
                 ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), until)
             },
             earlier_stops,
@@ -285,6 +286,11 @@ impl Life<'_> {
         let lost = |kind: Kind| self.ledger.lacks_since(kind, from, self.end).is_some();
         open == Open::CgroupRemoved && untouched && [Kind::ProcessExec, Kind::ProcessExit].into_iter().any(lost)
     }
+}
+
+/// PID 1 ended with nobody left, whom the kernel would end after it. Any other process leaves the others to end later.
+fn is_last(main: &Candidate) -> bool {
+    main.is_ns_init() && main.exit.is_none_or(|exit| !exit.left_others)
 }
 
 /// Since when a record of the subject's processes that matters at that time may have been lost: of a unit not before its cgroup was
