@@ -231,6 +231,21 @@ impl ExitStatus {
             ExitStatus::Signaled { signal, .. } => 128 + i32::from(signal.number()),
         }
     }
+
+    pub const fn code(self) -> Option<u8> {
+        match self {
+            ExitStatus::Exited(code) => Some(code),
+            ExitStatus::Signaled { .. } => None,
+        }
+    }
+
+    /// The signal that ended it.
+    pub const fn signal(self) -> Option<Signal> {
+        match self {
+            ExitStatus::Exited(_) => None,
+            ExitStatus::Signaled { signal, .. } => Some(signal),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

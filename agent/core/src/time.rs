@@ -45,6 +45,10 @@ impl Boot {
     pub const fn since(self, earlier: Boot) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+    /// Time between both, in either order.
+    pub const fn apart(self, other: Boot) -> Duration {
+        Duration::from_nanos(self.0.abs_diff(other.0))
+    }
     pub fn plus(self, d: Duration) -> Boot {
         Boot(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }

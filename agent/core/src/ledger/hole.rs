@@ -53,6 +53,14 @@ impl Hole {
         }
     }
 
+    /// Facts of any kind that one timeline had no room for.
+    pub fn over_cap(from: Boot, to: Boot) -> Hole {
+        Hole {
+            why: Origin::Dropped,
+            ..Hole::gap(from, Some(to))
+        }
+    }
+
     pub fn of(why: Origin, kind: Kind, from: Boot, to: Boot, most: u64) -> Hole {
         Hole {
             kind: Some(kind),

@@ -9,7 +9,7 @@ use crate::time::Boot;
 /// Evidence that may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
-    /// Records that were lost during the termination, or may have been.
+    /// Records of the termination that were lost, or may have been; facts that were dropped, and what inactive probes would have shown.
     pub lost: Vec<Hole>,
     /// Records of signals, of longer ago than these, one of which may have been the stop signal: as long ago as one that was seen would count.
     /// Also a time without observation, which ended so recently that the stop signal may have come in it.
@@ -18,20 +18,12 @@ pub struct MissingEvidence {
     pub own_lost: Option<(u64, Duration)>,
     /// The same as `lost` of what matters only to processes other than the main process: until the last of them was gone.
     pub lost_inside: Vec<Hole>,
-    /// Facts about these processes were dropped.
-    pub over_cap_inside: bool,
-    /// Probes that were not active.
-    pub inactive: Vec<Kind>,
     /// A time without observation overlaps this termination.
     pub gap: bool,
     /// The same of the time in which the end of another process counts, and of the life of a victim of the OOM killer.
     pub gap_below: bool,
-    /// More facts than one timeline keeps.
-    pub over_cap: bool,
-    /// The main process got a stop signal before the first one that was observed: with the holes that may hide the signal.
-    pub earlier_stop: Option<Vec<Hole>>,
-    /// The same, in a gap of the observation that ended then.
-    pub gap_before_stop: Option<Boot>,
+    /// The main process may have got a stop signal before the first one that was observed.
+    pub earlier_stops: Vec<Hole>,
     /// Another process may have been the main process: in a gap, or of these records, as that of its exec.
     pub main_unsure: Vec<Hole>,
     /// The recording begins so shortly before the end that a stop signal may have come before.
@@ -39,7 +31,7 @@ pub struct MissingEvidence {
 }
 
 impl MissingEvidence {
-    /// A record of that kind, of the main process, may be lost.
+    /// A record of that kind, of the main process, may be missing.
     pub fn may_lack(&self, kind: Kind) -> bool {
         self.lost.iter().any(|hole| hole.is_of(kind))
     }
@@ -63,10 +55,14 @@ impl MissingEvidence {
 
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
-        let earlier = self.earlier_stop.as_ref().map_or(0, Vec::capacity);
-        let lists = [&self.lost, &self.stops, &self.lost_inside, &self.main_unsure];
-        let holes = earlier + lists.map(Vec::capacity).iter().sum::<usize>();
-        holes * size_of::<Hole>() + self.inactive.capacity()
+        let lists = [
+            &self.lost,
+            &self.stops,
+            &self.lost_inside,
+            &self.earlier_stops,
+            &self.main_unsure,
+        ];
+        lists.map(Vec::capacity).iter().sum::<usize>() * size_of::<Hole>()
     }
 }
 

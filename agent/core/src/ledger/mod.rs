@@ -111,6 +111,15 @@ impl<'a> Ledger<'a> {
         self.coverage.sees(kind)
     }
 
+    /// What the probe of such records would have shown from then on, if it is not active.
+    pub fn unseen(self, kind: Kind, from: Boot) -> Option<Hole> {
+        (!self.sees(kind)).then(|| Hole {
+            why: Origin::Inactive,
+            kind: Some(kind),
+            ..Hole::gap(from, None)
+        })
+    }
+
     pub fn sees_sockets(self) -> bool {
         self.coverage.sees_sockets()
     }

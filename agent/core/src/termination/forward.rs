@@ -13,6 +13,13 @@ pub struct InnerProcess {
     pub start: Boot,
 }
 
+impl InnerProcess {
+    /// The same process, whatever its name was.
+    pub fn is(&self, other: &InnerProcess) -> bool {
+        (self.tgid, self.start) == (other.tgid, other.start)
+    }
+}
+
 /// A process that ran before the stop signal, and got no signal from another process of the subject before the SIGKILL that ended it. Of a
 /// pid namespace, a process below PID 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

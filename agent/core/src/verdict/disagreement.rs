@@ -119,8 +119,8 @@ pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
 
 /// No OOM kill ends a process that exits by itself or by another signal. Of a SIGKILL, the OOM kills must all be known.
 fn was_not_oom(case: &Case<'_>, exit: Exit, status: ExitStatus) -> bool {
-    let by_kill = matches!(status, ExitStatus::Signaled { signal, .. } if signal == Signal::KILL);
-    let is_known = !case.missing.may_lack(Kind::OomVictim) && !case.missing.inactive.contains(&Kind::OomVictim);
+    let by_kill = status.signal() == Some(Signal::KILL);
+    let is_known = !case.missing.may_lack(Kind::OomVictim);
     let is_main_hit = case.oom().iter().any(|oom| oom.is_main());
     !by_kill || exit != Exit::Unknown && is_known && !is_main_hit
 }

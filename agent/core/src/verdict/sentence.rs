@@ -16,6 +16,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, si_code};
 use crate::ids::{Pid, Signal, SystemCall};
 use crate::kubernetes::PodContext;
+use crate::ledger::{Hole, Origin};
 use crate::pod::ContainerKind;
 use crate::termination::{
     Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
@@ -112,9 +113,12 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::RaisedAgain => raised_again(case, &who),
         Why::Inside(end, of) => inside::how(case, *end, *of),
         Why::Below(clean) => {
-            let main = how_it_ended(case, &finding.with_why(clean));
             let below = inside::killed_below(case).unwrap_or_default();
-            format!("{main}; {below}")
+            match finding.cause {
+                // It came first, and is the reason.
+                Cause::External if case.stop().is_none() => format!("{below}; {who} then {}", status(case)),
+                _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
+            }
         }
         Why::Nonzero => match case.stop() {
             Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
@@ -414,9 +418,9 @@ fn default_action(case: &Case<'_>, who: &str) -> String {
 fn raised_again(case: &Case<'_>, who: &str) -> String {
     let Some(stop) = case.stop() else { return status(case) };
     let signal = stop.signal;
-    let ended = match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => format!("exited with code {code}"),
-        _ => "was terminated by the default action".to_owned(),
+    let ended = match case.exit.and_then(|exit| exit.status.code()) {
+        Some(code) => format!("exited with code {code}"),
+        None => "was terminated by the default action".to_owned(),
     };
     format!(
         "{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work that the handler had not finished was lost"
@@ -443,7 +447,7 @@ fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
     let missing = &case.missing;
     let is_whole = missing.late_start().is_none() && !missing.gap && !missing.begins_late;
     let is_young = case.end.since(main.start) < LATE_REACH;
-    is_whole && is_young && !missing.may_lack(Kind::ProcessExec) && !missing.inactive.contains(&Kind::ProcessExec)
+    is_whole && is_young && !missing.may_lack(Kind::ProcessExec)
 }
 
 /// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.
@@ -662,9 +666,10 @@ fn late_start(case: &Case<'_>) -> String {
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-    let why = match case.missing.earlier_stop.is_some() {
-        true => "the record of an earlier stop signal may be lost".to_owned(),
-        false => format!("epitaph did not observe for part of the time before this {first}"),
+    let is_gap = |hole: &Hole| hole.why == Origin::Gap;
+    let why = match case.missing.earlier_stops.iter().all(is_gap) {
+        false => "the record of an earlier stop signal may be lost".to_owned(),
+        true => format!("epitaph did not observe for part of the time before this {first}"),
     };
     format!("{why}: the stop may have begun before it, and the shutdown may have taken longer than stated")
 }
@@ -878,9 +883,9 @@ fn status(case: &Case<'_>) -> String {
 }
 
 fn by_itself(case: &Case<'_>) -> String {
-    match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => format!("exited by itself with code {code}"),
-        _ => status(case),
+    match case.exit.and_then(|exit| exit.status.code()) {
+        Some(code) => format!("exited by itself with code {code}"),
+        None => status(case),
     }
 }
 

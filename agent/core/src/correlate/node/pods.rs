@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::ExitStatus;
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::pod::{PodFact, PodIdentity};
 use crate::shutdown::{ClientLoss, Cut, StillReady};
@@ -160,13 +159,7 @@ impl Runs {
         };
         run.left = run.left.saturating_sub(1);
         run.last_end = Some(run.last_end.map_or(exit.at, |last| last.max(exit.at)));
-        let was_killed = matches!(
-            exit.status,
-            ExitStatus::Signaled {
-                signal: Signal::KILL,
-                ..
-            }
-        );
+        let was_killed = exit.status.signal() == Some(Signal::KILL);
         match facts.kill.as_ref().filter(|_| was_killed) {
             Some(kill) if kill.sender.role == Role::Runtime => {
                 let had = stop.map(|stop| kill.at.since(stop));

@@ -10,7 +10,7 @@ use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, Pod
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
-use crate::tolerances::{EVENT_SLACK, HOLD, RESOLUTION};
+use crate::tolerances::{EVENT_SLACK, EVENT_TRIED, HOLD, RESOLUTION, RUN_GAP};
 use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
@@ -70,6 +70,13 @@ impl Api {
                 self.away[0].0 = first.0;
             }
         }
+    }
+
+    /// It did not answer for so long that a kubelet gave an Event up.
+    fn may_lack_events(&self, from: Boot, to: Boot) -> bool {
+        let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, to)));
+        let mut long = away.filter(|(since, until)| until.since(*since) >= EVENT_TRIED);
+        long.any(|(since, until)| since <= to && until >= from)
     }
 
     /// By how much its clock is ahead of this node's, at least and at most, nanoseconds; None if the clocks were not compared.
@@ -193,7 +200,7 @@ impl Pod {
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
-            killing: name.and_then(|name| self.was_announced(name, life)),
+            killing: name.and_then(|name| self.was_announced(name, life, api)),
             unshown: request_unshown.into_iter().chain(hook_unshown).collect(),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
@@ -227,16 +234,20 @@ impl Pod {
     }
 
     /// Whether the kubelet announced by an Event that it stops this life of the container; None if the Events are not known.
-    fn was_announced(&self, name: &str, life: &Life) -> Option<bool> {
+    fn was_announced(&self, name: &str, life: &Life, api: &Api) -> Option<bool> {
         let announced = self
             .killings
             .get(name)
             .is_some_and(|at| Some(at.plus(EVENT_SLACK)) >= life.start);
         let (seen, state) = self.events_state.as_ref()?;
         let is_known = *state == PodEventsState::Known && life.end.is_some_and(|end| *seen >= end);
+        // An Event of the stop that was observed, or of one before.
+        let stops_from = life.hidden_stops.iter().map(|hole| hole.from).chain(life.stop).min();
+        let from = stops_from.map(|from| from.minus(RUN_GAP)).max(life.start).unwrap_or_default();
+        let may_lack = api.may_lack_events(from, *seen) || self.events_unknown(life).is_some();
         match announced {
             true => Some(true),
-            false => (is_known && self.events_unknown(life).is_none()).then_some(false),
+            false => (is_known && !may_lack).then_some(false),
         }
     }
 

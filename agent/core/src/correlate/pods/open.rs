@@ -141,9 +141,5 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 
 /// But for [`Pod::may_be_stopped_before`].
 fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
-    missing.may_lack(Kind::SignalGenerate)
-        || missing.inactive.contains(&Kind::SignalGenerate)
-        || missing.gap
-        || missing.over_cap
-        || !missing.main_unsure.is_empty()
+    missing.may_lack(Kind::SignalGenerate) || missing.gap || !missing.main_unsure.is_empty()
 }

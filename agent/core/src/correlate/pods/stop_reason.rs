@@ -21,6 +21,7 @@ const BY_EVICTION: &str = "EvictionByEvictionAPI";
 const RESTARTS_IN_PLACE: &str = "killing";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
+const UNOBSERVED: &str = "the stop signal was not observed";
 
 impl Pod {
     /// Why Kubernetes stopped the pod.
@@ -99,7 +100,11 @@ impl Pod {
             let before_request = request.is_none_or(|request| *at <= request.latest);
             is_own && life.can_be_why(*at, event) && before_request && killing(event).is_some()
         });
-        if let Some((event, (cause, detail))) = event.and_then(|(_, event)| Some((event, killing(event)?))) {
+        if let Some((at, event, (cause, detail))) = event.and_then(|(at, event)| Some((at, event, killing(event)?))) {
+            // What the kubelet did then need not be the first.
+            if life.hidden_stops.iter().any(|hole| hole.from < *at) {
+                return Some(stop_reason(Cause::Unknown, UNOBSERVED.to_owned()));
+            }
             let trigger = || self.trigger(life).filter(|_| cause == Cause::RestartInPlace);
             return Some(StopReason {
                 detail: detail.or_else(trigger),
@@ -194,7 +199,7 @@ impl Pod {
                 let why = match (was_hidden, is_observed) {
                     (true, _) => INTERRUPTED,
                     (false, true) => "by the API server's clock the deletion was requested before the stop signal",
-                    (false, false) => "the stop signal was not observed",
+                    (false, false) => UNOBSERVED,
                 };
                 Some(stop_reason(Cause::Unknown, why.to_owned()))
             }),

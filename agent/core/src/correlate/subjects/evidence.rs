@@ -65,7 +65,9 @@ impl Subjects {
                 self.keep(own, out, |state| match state.concerns(&deliver.task) {
                     _ if state.is_past(&deliver.task) => true,
                     true => state.timeline().deliver(at, **deliver, cap),
-                    false => state.entered(at, &deliver.task, deliver.signal, cap, late),
+                    false => state
+                        .inside(at, cap, late)
+                        .entry(at, &deliver.task, deliver.signal, false, cap),
                 });
             }
             What::Discarded(discarded) => self.discarded(at, own, discarded, out),
@@ -104,7 +106,8 @@ impl Subjects {
             self.know(cgroup, subject);
         }
         if let Some(state) = self.subjects.get_mut(&cgroup) {
-            state.removed = Some(at);
+            // A scan after a gap does not show it again.
+            state.removed.get_or_insert(at);
             self.reschedule(cgroup, out);
         }
         out.push(SubjectEvent::Removed { at, cgroup });
@@ -129,10 +132,10 @@ impl Subjects {
             // socket unit on.
             let is_container = matches!(state.subject, Subject::Container { .. });
             if unobserved {
-                state.rare_mut().own_exits.add_unobserved(at);
+                state.rare_mut().own_exits.unobserved.add(at);
             }
             if unix_listener && (is_container || is_last) {
-                state.rare_mut().own_exits.add_unix(at);
+                state.rare_mut().own_exits.unix.add(at);
             }
         }
         let (is_recorded, is_reason, cgroup) = match what {
@@ -147,23 +150,22 @@ impl Subjects {
             },
             _ => return,
         };
-        let watch = self.watch();
         let Some(state) = self.subjects.get_mut(&home) else { return };
-        state.rare_mut().own_exits.add(at, is_recorded);
+        let own_exits = &mut state.rare_mut().own_exits;
+        if is_recorded {
+            own_exits.recorded.add(at);
+        } else {
+            own_exits.unrecorded.add(at);
+        }
         if !is_reason {
             return;
         }
         if !state.arm(home, cgroup) {
             out.push(SubjectEvent::Unwatched(cgroup));
         }
-        // As if armed earlier: due after a shorter time.
-        let as_of = self.now.minus(watch.saturating_sub(OWN_WATCH));
-        if state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH) {
-            if let Some(armed) = state.armed.replace(as_of) {
-                self.armed.remove(&(armed, home));
-            }
-            self.armed.insert((as_of, home));
-            self.due.soon(as_of.plus(watch));
+        if self.watch_for(OWN_WATCH, home)
+            && let Some(state) = self.subjects.get_mut(&home)
+        {
             state.forget_sockets(self.now);
         }
     }
@@ -201,13 +203,7 @@ impl Subjects {
             // The subject's traffic is unknown in any case, and all subjects share the kernel's table.
             out.push(SubjectEvent::Unwatched(cgroup));
         }
-        let now = self.now;
-        if state.armed.is_none_or(|armed| now.since(armed) >= TOUCH) {
-            if let Some(armed) = state.armed.replace(now) {
-                self.armed.remove(&(armed, home));
-            }
-            self.armed.insert((now, home));
-        }
+        self.watch_for(self.watch(), home);
     }
 
     /// A container that only v1 knows is in that v2 cgroup: their sockets cannot be separated.
@@ -322,19 +318,25 @@ impl Subjects {
         });
     }
 
-    /// A signal to another process than the main one counts once a stop has begun.
+    /// A signal to another process than the main one counts once a stop has begun; what a process from outside sends can end a program below a
+    /// wrapper without a stop.
     fn inside(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, role: Role, out: &mut Vec<SubjectEvent>) {
-        let (cap, reorder) = (self.limits.facts, self.limits.reorder);
+        let (cap, reorder, late) = (self.limits.facts, self.limits.reorder, self.limits.linger);
         // Workers of a healthy subject come and go.
         let is_stopping = signal.armed.is_none_or(Armed::is_armed);
-        if !is_stopping && self.subjects.get(&own).is_none_or(|state| state.timeline.is_none()) {
+        let has_timeline = self.subjects.get(&own).is_some_and(|state| state.timeline.is_some());
+        if !is_stopping && !has_timeline && role != Role::Other {
             return;
         }
         self.keep(own, out, |state| {
             if signal.result == SignalResult::Ignored && role == Role::Inside {
                 state.suspect(at.plus(reorder));
             }
-            state.timeline().inside.signal(at, signal, role, cap)
+            let facts = match is_stopping {
+                true => &mut state.timeline().inside,
+                false => state.inside(at, cap, late),
+            };
+            facts.signal(at, signal, role, cap)
         });
     }
 
@@ -386,7 +388,7 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         if let Some((warned, when)) = state.rare().warned
             && warned.same(&main.id)
-            && at.0.abs_diff(when.0) <= RUN_GAP.as_nanos() as u64
+            && at.apart(when) <= RUN_GAP
         {
             return;
         }

@@ -87,18 +87,11 @@ impl<'a> Life<'a> {
         let end = exit.map(|exit| exit.at).or(state.removed).unwrap_or(unseen);
         let signals = to_main(timeline, main.as_ref(), end);
         let status = exit.map(|exit| exit.status);
-        let by_kill = match status {
-            None => true,
-            Some(ExitStatus::Signaled { signal, .. }) => signal == Signal::KILL,
-            Some(ExitStatus::Exited(_)) => false,
-        };
+        let by_kill = status.is_none_or(|status| status.signal() == Some(Signal::KILL));
         let kill = signals::kill(&signals).filter(|_| by_kill);
         // By its own decision, or by the signal that it handled and raised again.
-        let may_follow = |fact: &SignalFact| match status {
-            Some(ExitStatus::Exited(_)) => true,
-            Some(ExitStatus::Signaled { signal, .. }) => signal == fact.signal.signal,
-            None => false,
-        };
+        let may_follow =
+            |fact: &SignalFact| status.is_some_and(|status| status.signal().is_none_or(|signal| signal == fact.signal.signal));
         let by_runtime = |fact: &SignalFact| fact.sender.role == Role::Runtime;
         let asked = stop_signal(&signals, kill.map_or(end, |kill| kill.at), kill.is_some_and(by_runtime));
         let stop = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
@@ -154,7 +147,7 @@ impl<'a> Life<'a> {
         let of = (self.state, self.timeline);
         Some(Stop {
             still_pending: pending.map(|set| set.contains(fact.signal.signal)),
-            ..signals::stop(fact, of, &self.signals, self.main.as_ref(), self.deadline(), self.end)
+            ..signals::stop(fact, of, &self.signals, self.deadline())
         })
     }
 
@@ -247,7 +240,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let timeline = state.timeline.as_deref()?;
     let signals = to_main(timeline, Some(&main), now);
     let fact = stop_signal(&signals, now, true).filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop())?;
-    let stop = signals::stop(fact, (state, timeline), &signals, Some(&main), now, now);
+    let stop = signals::stop(fact, (state, timeline), &signals, now);
     let way = Way {
         state,
         timeline,
@@ -273,7 +266,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
 
 /// See [`FailedChild`].
 fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
-    let ExitStatus::Exited(code) = exit.status else { return None };
+    let code = exit.status.code()?;
     let is_passed_on = |(at, of): &&(Boot, ProcessExit)| {
         let before = exit.at.since(*at);
         let signal = match of.status {

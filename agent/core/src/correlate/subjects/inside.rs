@@ -3,7 +3,7 @@
 
 mod killed;
 
-use crate::event::{Disposition, ExitStatus, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
+use crate::event::{Disposition, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
 use crate::time::Boot;
@@ -11,7 +11,7 @@ use crate::time::Boot;
 use super::subject::{ProcessId, State};
 use super::timeline::{SignalFact, Timeline};
 
-pub(super) use killed::{Unseen, killed, killed_by_end_of, unseen};
+pub(super) use killed::{killed, killed_by_end_of, unseen};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -134,12 +134,6 @@ impl InnerFacts {
         self.entries.retain(|entry| is_kept(&entry.process));
         self.over_cap = 0;
     }
-
-    /// The kernel discarded a signal to this process that the process had read.
-    pub fn discarded(&self, process: &ProcessId, signal: Signal, since: Boot) -> bool {
-        let of = |entry: &&InnerEntry| entry.discarded && entry.signal == signal && entry.process.same(process);
-        self.entries.iter().filter(of).any(|entry| entry.last >= since)
-    }
 }
 
 impl InnerSignal {
@@ -200,7 +194,7 @@ impl InnerSignal {
     }
 
     fn to(&self, process: &InnerProcess) -> bool {
-        is_same(&self.target, process)
+        self.target.is(process)
     }
 
     fn is_raised(&self) -> bool {
@@ -303,7 +297,9 @@ impl Way<'_> {
         let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
         let mut kills = signals.iter().filter(effective);
         let kill = kills.clone().find(|kill| kill.signal == Signal::KILL);
-        let ended_by = |fault: &&InnerSignal| fault.is_fault_by_another() && exit.is_some_and(|exit| is_by(exit, fault.signal));
+        let ended_by = |fault: &&InnerSignal| {
+            fault.is_fault_by_another() && exit.is_some_and(|exit| exit.status.signal() == Some(fault.signal))
+        };
         let ending = kill.or_else(|| kills.find(ended_by));
         Forward {
             at,
@@ -329,6 +325,12 @@ impl Way<'_> {
             served: served(self.state, &id(&target)),
         }
     }
+}
+
+/// The same of a signal that the timeline has.
+pub(super) fn handled_by(of: (&State, &Timeline), fact: &SignalFact) -> Option<(Boot, Option<RaisedAgain>)> {
+    let signals: Vec<InnerSignal> = of.1.signals.iter().map(InnerSignal::of).collect();
+    handled(of, (fact.at, &InnerSignal::of(fact)), &signals, &entries(of.1))
 }
 
 /// When the target of a signal of that time entered its handler, and how it raised the signal again.
@@ -358,7 +360,7 @@ fn handled(
 }
 
 /// See [`RaisedAgain::acted`].
-pub(super) fn acted(state: &State, timeline: &Timeline, process: &ProcessId, (from, to): (Boot, Boot)) -> bool {
+fn acted(state: &State, timeline: &Timeline, process: &ProcessId, (from, to): (Boot, Boot)) -> bool {
     let is_between = |at: Boot| from <= at && at < to;
     let is_its = |sender: &InnerProcess| process.same(&id(sender));
     let sent = signals(timeline)
@@ -405,10 +407,6 @@ fn served(state: &State, of: &ProcessId) -> bool {
     state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.served())
 }
 
-fn is_by(exit: MainExit, signal: Signal) -> bool {
-    matches!(exit.status, ExitStatus::Signaled { signal: by, .. } if by == signal)
-}
-
 /// Keeps the most important ones: those that were killed, or whose exit is not known, then those that a signal terminated. Returns the
 /// number of the others.
 fn keep(forwards: &mut Vec<Forward>) -> u64 {
@@ -443,8 +441,4 @@ pub(super) fn id(process: &InnerProcess) -> ProcessId {
         start: process.start,
         exact: true,
     }
-}
-
-pub(super) fn is_same(a: &InnerProcess, b: &InnerProcess) -> bool {
-    (a.tgid, a.start) == (b.tgid, b.start)
 }

@@ -10,78 +10,66 @@ use crate::tolerances::{OWN_EXITS_JOINED, OWN_EXITS_KEPT};
 
 /// The last times, bounded by [`OWN_EXITS_KEPT`] and [`OWN_EXITS_JOINED`].
 #[derive(Clone, Debug, Default)]
+pub(super) struct Times(Vec<Span>);
+
+#[derive(Clone, Debug, Default)]
 pub(super) struct OwnExits {
-    recorded: Vec<Span>,
+    pub recorded: Times,
     /// The kernel did not record the sockets from that exit on.
-    unrecorded: Vec<Span>,
+    pub unrecorded: Times,
     /// Exits of processes with sockets of clients that no probe observes, and handlers that started with a UDP socket open.
-    unobserved: Vec<Span>,
+    pub unobserved: Times,
     /// The same with a listener on a Unix socket; of a unit only where no other process held it.
-    unix: Vec<Span>,
+    pub unix: Times,
 }
 
-impl OwnExits {
-    pub const NONE: OwnExits = OwnExits {
-        recorded: Vec::new(),
-        unrecorded: Vec::new(),
-        unobserved: Vec::new(),
-        unix: Vec::new(),
-    };
+impl Times {
+    const NONE: Times = Times(Vec::new());
 
-    pub fn add(&mut self, at: Boot, is_recorded: bool) {
-        let spans = if is_recorded {
-            &mut self.recorded
-        } else {
-            &mut self.unrecorded
-        };
-        keep(spans, at);
-    }
-
-    pub fn add_unobserved(&mut self, at: Boot) {
-        keep(&mut self.unobserved, at);
-    }
-
-    pub fn has_unobserved(&self, from: Boot, to: Boot) -> bool {
-        self.unobserved.iter().any(|span| span.overlaps(from, to))
-    }
-
-    pub fn add_unix(&mut self, at: Boot) {
-        keep(&mut self.unix, at);
-    }
-
-    pub fn has_unix(&self, from: Boot, to: Boot) -> bool {
-        self.unix.iter().any(|span| span.overlaps(from, to))
+    pub fn add(&mut self, at: Boot) {
+        let Times(spans) = self;
+        spans.retain(|span| span.last.plus(OWN_EXITS_KEPT) >= at);
+        let is_near = |span: &&mut Span| span.first.minus(OWN_EXITS_JOINED) <= at && at <= span.last.plus(OWN_EXITS_JOINED);
+        match spans.iter_mut().find(is_near) {
+            Some(span) => *span = span.and(Span::at(at)),
+            None => spans.push(Span::at(at)),
+        }
     }
 
     /// The first one between the two.
     pub fn since(&self, from: Boot, to: Boot) -> Option<Boot> {
-        let all = self.recorded.iter().chain(&self.unrecorded);
-        let within = all.filter(|span| span.overlaps(from, to));
+        let within = self.0.iter().filter(|span| span.overlaps(from, to));
         within.map(|span| span.first.max(from)).min()
     }
 
-    pub fn has_unrecorded(&self, from: Boot, to: Boot) -> bool {
-        self.unrecorded.iter().any(|span| span.overlaps(from, to))
+    pub fn last(&self) -> Option<Boot> {
+        self.0.iter().map(|span| span.last).max()
+    }
+}
+
+impl OwnExits {
+    pub const NONE: OwnExits = OwnExits {
+        recorded: Times::NONE,
+        unrecorded: Times::NONE,
+        unobserved: Times::NONE,
+        unix: Times::NONE,
+    };
+
+    /// The first exit between the two.
+    pub fn since(&self, from: Boot, to: Boot) -> Option<Boot> {
+        let each = [&self.recorded, &self.unrecorded].map(|times| times.since(from, to));
+        each.into_iter().flatten().min()
     }
 
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
-        for spans in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved, &mut self.unix] {
-            spans.retain(|span| span.last > end);
+        for times in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved, &mut self.unix] {
+            times.0.retain(|span| span.last > end);
         }
     }
 
     pub fn bytes(&self) -> usize {
         let all = [&self.recorded, &self.unrecorded, &self.unobserved, &self.unix];
-        all.iter().map(|spans| spans.capacity()).sum::<usize>() * size_of::<Span>()
-    }
-}
-
-fn keep(spans: &mut Vec<Span>, at: Boot) {
-    spans.retain(|span| span.last.plus(OWN_EXITS_KEPT) >= at);
-    let is_near = |span: &&mut Span| span.first.minus(OWN_EXITS_JOINED) <= at && at <= span.last.plus(OWN_EXITS_JOINED);
-    match spans.iter_mut().find(is_near) {
-        Some(span) => *span = span.and(Span::at(at)),
-        None => spans.push(Span::at(at)),
+        all.map(|times| times.0.capacity()).iter().sum::<usize>() * size_of::<Span>()
     }
 }

@@ -24,6 +24,7 @@ use super::missed::Place;
 use super::own_exits::OwnExits;
 use super::timeline::{SignalFact, Timeline};
 
+use process::Ended;
 pub(in crate::correlate) use process::ProcessId;
 pub(super) use process::{Candidate, Served};
 pub(super) use wrapped::Others;
@@ -46,7 +47,8 @@ pub(super) struct State {
     pub exits: VecDeque<(Boot, ProcessExit)>,
     /// No exit of these is newer.
     newest_exit: Boot,
-    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them.
+    /// Without a timeline: handler entries of other processes than the main one, for a stop signal that arrives after them, and signals to
+    /// them from outside, for an end that follows.
     pub early: InnerFacts,
     /// When the cgroup was removed.
     pub removed: Option<Boot>,
@@ -237,19 +239,15 @@ impl State {
     /// A runtime's own process that exited with 0 before the init it created: not a main process.
     fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let exited_with_0 =
-            ended.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&ended.id);
-        is_container && exited_with_0 && !ended.is_ns_init() && next.is_ns_init()
+        is_container && self.unasked_exit(ended).is_some() && !ended.is_ns_init() && next.is_ns_init()
     }
 
     /// The exit may be of a runtime's own process, and the following init is not known yet.
     pub fn may_be_stage(&self) -> bool {
         let Some(main) = self.main() else { return false };
         let is_container = matches!(self.subject, Subject::Container { .. });
-        let exited_with_0 =
-            main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) && !self.got_stop_signal(&main.id);
         let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
-        is_container && exited_with_0 && !main.is_ns_init() && alone
+        is_container && self.unasked_exit(&main).is_some() && !main.is_ns_init() && alone
     }
 
     /// By its name, the main process is runc's own. Whoever takes that name is reported once the cgroup is removed.
@@ -260,6 +258,12 @@ impl State {
     /// Start of the earliest known process.
     pub fn first_start(&self) -> Option<Boot> {
         self.candidates.iter().map(|of| of.id.start).min()
+    }
+
+    /// Its exit, if that was with 0 and without a stop signal.
+    fn unasked_exit(&self, of: &Candidate) -> Option<Ended> {
+        let exit = of.exit.filter(|exit| exit.status == ExitStatus::Exited(0));
+        exit.filter(|_| !self.got_stop_signal(&of.id))
     }
 
     fn got_stop_signal(&self, id: &ProcessId) -> bool {
@@ -421,15 +425,21 @@ impl State {
         }
     }
 
-    /// A process that is not a candidate entered its handler. Workers of a healthy subject reload: without a timeline the entry is kept
-    /// for `late`, as an exit is, and begins none, unless there are many. False: not kept.
-    pub fn entered(&mut self, at: Boot, task: &Task, signal: Signal, cap: usize, late: Duration) -> bool {
+    /// Where the facts of processes are kept that are no candidates. Workers of a healthy subject reload: without a timeline these facts are
+    /// kept for `late`, as an exit is, and begin none, unless there are many.
+    pub fn inside(&mut self, at: Boot, cap: usize, late: Duration) -> &mut InnerFacts {
         self.early.expire(at.minus(late));
-        let facts = match self.timeline.is_some() || self.early.len() >= cap {
+        match self.timeline.is_some() || self.early.len() >= cap {
             true => &mut self.timeline().inside,
             false => &mut self.early,
-        };
-        facts.entry(at, task, signal, false, cap)
+        }
+    }
+
+    /// A termination, and what is dropped, need a timeline for these facts.
+    pub fn join_early(&mut self) {
+        if !self.early.is_empty() {
+            self.timeline();
+        }
     }
 
     /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
@@ -438,12 +448,7 @@ impl State {
     /// finished unit, so a unit that continues in the same cgroup is not finished.
     pub fn is_step(&self, linger: Duration) -> bool {
         let Some(main) = self.main() else { return false };
-        let Some(exit) = main.exit.filter(|exit| exit.status == ExitStatus::Exited(0)) else {
-            return false;
-        };
-        if self.got_stop_signal(&main.id) {
-            return false;
-        }
+        let Some(exit) = self.unasked_exit(&main) else { return false };
         let mut others = self
             .candidates
             .iter()
@@ -475,10 +480,7 @@ impl State {
 
     /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
     pub fn is_last_step(&self, linger: Duration) -> bool {
-        let is_step = |main: &Candidate| {
-            let exited_with_0 = main.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0));
-            exited_with_0 && !self.got_stop_signal(&main.id) && self.follows_at_once(main, linger)
-        };
+        let is_step = |main: &Candidate| self.unasked_exit(main).is_some() && self.follows_at_once(main, linger);
         matches!(self.subject, Subject::Unit { .. }) && self.main().as_ref().is_some_and(is_step)
     }
 
@@ -516,10 +518,8 @@ impl State {
         let exits = std::mem::take(&mut self.exits);
         let dropped = exits.len() as u64;
         self.drop_exits(exits, true);
-        if !self.early.is_empty() {
-            // Only a timeline knows what it lost.
-            self.timeline();
-        }
+        // Only a timeline knows what it lost.
+        self.join_early();
         self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + dropped
     }
 
@@ -549,8 +549,7 @@ impl State {
 
 /// Helpers come and go, by the hundred: little rests on the exit of one.
 fn is_plain(exit: &ProcessExit) -> bool {
-    let by_fault = matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal.is_fault());
-    !exit.served() && !by_fault
+    !exit.served() && !exit.status.signal().is_some_and(Signal::is_fault)
 }
 
 impl Rare {

@@ -1,7 +1,6 @@
 //! The facts of a possible termination: collected in any order, bounded, used in the order of their own times.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::event::{Armed, Disposition, ProcessExit, SignalDeliver, SignalGenerate, SignalResult, si_code};
 use crate::ids::{Comm, Pid, Signal};
@@ -118,7 +117,7 @@ impl Timeline {
             known.signal == deliver.signal
                 && known.task.tgid == deliver.task.tgid
                 && known.task.start == deliver.task.start
-                && known_at.0.abs_diff(at.0) <= nanos(FOLD)
+                && known_at.apart(at) <= FOLD
         };
         // The earliest entry after a stop signal decides: of a flood a few and the last are enough.
         if self.delivers.iter().filter(|known| is_alike(known)).count() >= ENTRIES {
@@ -301,7 +300,7 @@ impl SignalFact {
     /// The record of another agent of the same event.
     pub fn is_same(&self, other: &SignalFact) -> bool {
         let (a, b) = (&self.signal, &other.signal);
-        let near = |at: Boot| at.0.abs_diff(other.at.0) <= nanos(BETWEEN_AGENTS);
+        let near = |at: Boot| at.apart(other.at) <= BETWEEN_AGENTS;
         (self.sender.tgid, a.signal, a.code) == (other.sender.tgid, b.signal, b.code)
             && (a.target.tgid, a.target.start) == (b.target.tgid, b.target.start)
             && (near(self.at) || near(self.last))
@@ -319,8 +318,8 @@ impl SignalFact {
             && a.armed == b.armed
             && (a.code, a.group) == (b.code, b.group)
             && self.sender.role == other.sender.role
-            && other.last.0.saturating_sub(self.last.0) <= nanos(FOLD)
-            && self.at.0.saturating_sub(other.at.0) <= nanos(FOLD)
+            && other.last.since(self.last) <= FOLD
+            && self.at.since(other.at) <= FOLD
     }
 }
 
@@ -329,8 +328,4 @@ pub(super) fn armed_before_version_4(signal: &SignalGenerate) -> bool {
     let from_outside = signal.sender.cgroup != signal.target.cgroup || signal.code == si_code::KERNEL;
     let is_queued = !matches!(signal.result, SignalResult::OverflowFail | SignalResult::LoseInfo);
     from_outside && is_queued && signal.signal != Signal::CONT
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

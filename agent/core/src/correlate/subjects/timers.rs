@@ -11,7 +11,7 @@ use super::subject::{Candidate, Others, ProcessId, State};
 use super::{SubjectEvent, Subjects, finish, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
-use crate::tolerances::{CLIENTS_SWEEP, KEEP_FINISHED, STAGE_WAIT, UNITS_OTHERS, WATCH};
+use crate::tolerances::{CLIENTS_SWEEP, KEEP_FINISHED, OWN_WATCH, STAGE_WAIT, TOUCH, UNITS_OTHERS, WATCH};
 
 /// Most finished subjects that are remembered. Without it a late event makes a subject again: without a main process and a stop signal
 /// there is no termination, and both come before the removal of the cgroup.
@@ -94,7 +94,7 @@ impl Subjects {
                 break;
             }
             self.armed.remove(&(armed, own));
-            self.let_go(own, out);
+            self.let_go(own, armed.plus(self.watch()), out);
         }
         if self.now.since(self.clients_swept) >= CLIENTS_SWEEP {
             self.sweep_clients();
@@ -110,6 +110,25 @@ impl Subjects {
         // What is touched or armed from now on is not due earlier than this.
         let later = self.now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
         self.due.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
+    }
+
+    /// The kernel watches the subject's sockets for so long, unless it does for longer. False: nothing changed.
+    pub(super) fn watch_for(&mut self, time: Duration, own: CgroupId) -> bool {
+        // As if armed earlier, where that is shorter than usual.
+        let as_of = self.now.minus(self.watch().saturating_sub(time));
+        let due = as_of.plus(self.watch());
+        let Some(state) = self.subjects.get_mut(&own) else {
+            return false;
+        };
+        let is_longer = state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH);
+        if is_longer {
+            if let Some(armed) = state.armed.replace(as_of) {
+                self.armed.remove(&(armed, own));
+            }
+            self.armed.insert((as_of, own));
+            self.due.soon(due);
+        }
+        is_longer
     }
 
     /// How long the kernel watches sockets for nothing.
@@ -171,6 +190,7 @@ impl Subjects {
         if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(context.ledger(own, &state), &state) {
             return self.step(own, state, out);
         }
+        state.join_early();
         let facts = finish::facts(&context, own, &state, open, self.now);
         let is_told = facts.is_some();
         out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));
@@ -310,14 +330,17 @@ impl Subjects {
 
     /// The reason to watch the sockets (a failed or killed health check or worker) is long ago: the facts stay, and the kernel stops
     /// watching the sockets of a healthy subject, but not of one that is being stopped.
-    fn let_go(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
+    fn let_go(&mut self, own: CgroupId, due: Boot, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         state.armed = None;
         if end_due(state, &self.limits).is_some() {
             // The termination releases the sockets; if the exit was only a step, this timer does.
-            state.armed = Some(self.now);
-            self.armed.insert((self.now, own));
-        } else if !state.is_stopping() && state.requested.is_none() {
+            self.watch_for(self.watch(), own);
+        } else if state.is_stopping() || state.requested.is_some() {
+            // The termination releases the sockets.
+        } else if state.may_be_followed(due) {
+            self.watch_for(OWN_WATCH, own);
+        } else {
             state.forget_sockets(self.now);
             state.let_go(own, self.now, out);
         }

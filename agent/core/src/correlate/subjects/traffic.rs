@@ -360,6 +360,16 @@ impl Sockets {
         self.refused
     }
 
+    /// No event on a connection since then.
+    pub fn is_idle_since(&self, at: Boot) -> bool {
+        let merged = [self.accepted_over.last, self.kubelet_accepted.last];
+        let of_each = self.connections.values().map(|connection| connection.last);
+        of_each
+            .chain(self.accepted.iter().copied())
+            .chain(merged)
+            .all(|last| last < at)
+    }
+
     /// Clients were refused before that time, the kubelet apart.
     pub fn has_refused_before(&self, before: Boot) -> bool {
         self.connections.iter().any(|(pair, of)| {

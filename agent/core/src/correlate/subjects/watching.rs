@@ -10,7 +10,7 @@ use crate::time::Boot;
 use super::subject::{ProcessId, State};
 use super::{SubjectEvent, Subjects};
 use crate::correlate::attribution::What;
-use crate::tolerances::PASSED_ON;
+use crate::tolerances::{OWN_EXITS_JOINED, PASSED_ON};
 
 /// Most cgroups below a subject's own with observed sockets.
 const BELOW: usize = 15;
@@ -79,6 +79,18 @@ impl State {
     /// False if the sockets were let go after that time: an event at that time armed sockets that were disarmed afterwards.
     pub fn is_watched_since(&self, at: Boot) -> bool {
         self.rare().unwatched_at.is_none_or(|unwatched| at >= unwatched)
+    }
+
+    /// A wrapper may still follow a program that has closed its listener: from that close on clients count. Sockets on which nothing happens
+    /// make no records.
+    pub fn may_be_followed(&self, at: Boot) -> bool {
+        let is_recent = |last: Boot| last.plus(PASSED_ON) > at;
+        let sockets = self.timeline.as_deref().map(|timeline| &timeline.sockets);
+        self.rare().own_exits.recorded.last().is_some_and(is_recent)
+            && sockets.is_some_and(|sockets| {
+                let has_closed = !sockets.listeners().closed(|_| true).is_empty();
+                has_closed && sockets.is_idle_since(at.minus(OWN_EXITS_JOINED))
+            })
     }
 
     /// A termination is requested, in progress, or not assembled yet.

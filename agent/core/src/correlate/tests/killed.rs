@@ -525,7 +525,7 @@ fn who_killed_a_program_with_clients_is_known_only_from_a_record() {
         &hidden("+59.999 KILL bash -> server waiting=none armed\n+60 exit server KILL listening armed"),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              PID 1 `app` exited by itself with code 0; `bash` (pid 70) killed `server`, which still ran, with its listener open
+              `bash` (pid 70) killed `server`, which still ran, with its listener open; PID 1 `app` then exited with code 0
               fix: find out why `server` was killed, and use the stop command of the container runtime instead
         "#]],
     );
@@ -945,6 +945,30 @@ fn a_gap_after_the_exit_of_the_main_process_may_hide_the_end_of_the_program() {
     assert_eq!(headline(&format!("-100 start\n{missed}")), "unknown: Stopped/Unknown/Unknown");
 }
 
+/// The kernel ends the others only when PID 1 has closed its files. The removal of the cgroup shows that they are gone.
+#[test]
+fn a_gap_after_the_exit_of_pid_1_may_hide_the_end_of_the_program() {
+    let shown = |left: &str, removed: &str| {
+        let script = container(&format!(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.001 exit main 0 already-armed {left}
+        {removed}
+        +1.3 tick
+        +1.9 start
+        +1.9 scanned
+        +20 tick
+        "
+        ));
+        headline(&format!("-100 start\n{script}"))
+    };
+    assert_eq!(shown("leaves-others", "+1.2 stays app"), "unknown: Stopped/Unknown/Unknown");
+    assert_eq!(shown("leaves-others", "+1.2 rmdir app"), "clean-exit: Stopped/Clean/Unknown");
+    assert_eq!(shown("", "+1.2 stays app"), "clean-exit: Stopped/Clean/Unknown");
+}
+
 /// systemd holds the listener of a socket unit, and its wrapper has it, too.
 #[test]
 fn a_wrapper_with_the_listener_of_its_program_is_no_program() {
@@ -965,7 +989,7 @@ fn a_strangers_signal_ends_the_program_below_a_shell() {
         &hidden("+59.999 TERM bash -> server default exiting armed\n+60 exit server TERM listening armed"),
         expect![[r#"
             killed-by-other: External/KilledByOther/Quiet
-              PID 1 `app` exited by itself with code 0; `bash` (pid 70) sent SIGTERM to `server`, which its default action terminated with its listener open
+              `bash` (pid 70) sent SIGTERM to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
               fix: find out why `server` was killed, and use the stop command of the container runtime instead
         "#]],
     );

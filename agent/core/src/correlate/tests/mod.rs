@@ -27,6 +27,7 @@ mod senders;
 mod shared_pids;
 mod sockets;
 mod stops;
+mod strangers;
 mod successors;
 mod unseen;
 mod unsignalled;

@@ -17,7 +17,7 @@ use crate::time::Boot;
 
 /// Of each kind whose loss can change a verdict, by each party: the lines of a script behind their time. `BY` stands for the runtime or
 /// systemd, `HOME` for the cgroup.
-const RECORDS: [&[&str]; 12] = [
+const RECORDS: [&[&str]; 13] = [
     &["TERM BY -> main handler", "enter main TERM"],
     &["TERM BY -> main ignored default"],
     &["TERM bash -> main handler", "enter main TERM"],
@@ -33,6 +33,7 @@ const RECORDS: [&[&str]; 12] = [
     &["exit helper SEGV listening serving"],
     &["exit helper 3 listening looked"],
     &["KILL bash -> helper already-armed", "exit helper KILL serving"],
+    &["KILL bash -> helper unarmed", "exit helper KILL by-own listening"],
     &["tcp HOME closed 80", "tcp HOME refused 80 5009"],
     &["tcp HOME reset 80 5010"],
 ];
@@ -106,6 +107,12 @@ fn histories_that_broke_the_rule() {
             +9.31 enter log TERM\n+9.32 TERM log -> helper ignored default\n+9.9 KILL runc -> main\n+9.91 exit main KILL
             +11.5 KILL runc -> log\n+11.51 exit log KILL\n+12 pod web app=137:Error log=137:Error\n+13 gone web",
             9.32,
+        ),
+        // What the kubelet does to a container that another party has stopped.
+        (
+            "+1.3 TERM runc -> main handler\n+1.31 enter main TERM\n+5.1 event web app Killing at=+5 Container app failed liveness probe, will be restarted
+            +7 exit main 0\n+7.5 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running\n+7.6 events web known",
+            1.3,
         ),
         // The deletion's own grace period is not that of an earlier stop that was not observed.
         (

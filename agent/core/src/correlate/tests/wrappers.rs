@@ -65,15 +65,54 @@ fn an_exit_some_seconds_before_belongs_to_the_termination_and_one_long_before_do
     assert_eq!(at("31.5"), TrafficAxis::Quiet);
 }
 
-/// Between the two exits the sockets were let go: clients that were refused meanwhile are not known.
+/// What clients meet in the meantime counts: the sockets are observed for as long, unless something happens on them, as with the next server.
+/// Clients that were refused after the sockets were let go are not known.
 #[test]
-fn a_wrapper_that_goes_on_after_the_sockets_are_let_go_has_unknown_traffic() {
-    let lines = "
+fn a_wrapper_that_follows_its_program_some_seconds_later() {
+    let at = |lines: &str, end: &str, armed: &str| {
+        traffic(&format!(
+            "
         +20 exit server 0 by-own listening
         +20.0001 tcp app closed 80 by-exit by-own
+        {lines}
+        +{end} exit main 0 {armed}
+        "
+        ))
+    };
+    assert_eq!(at("", "25", "already-armed"), TrafficAxis::Quiet);
+    assert_eq!(at("+24 tcp app refused 80 5001", "25", "already-armed"), TrafficAxis::Refused);
+    assert_eq!(at("+21.5 tcp app accepted 80 5001", "25", "armed"), TrafficAxis::Unknown);
+    assert_eq!(
+        at("+21.5 tcp app accepted 80 5001", "21.9", "already-armed"),
+        TrafficAxis::Quiet
+    );
+    // An exit counts for ten seconds.
+    assert_eq!(at("", "29.9", "already-armed"), TrafficAxis::Quiet);
+    assert_eq!(at("", "31", "armed"), TrafficAxis::Quiet);
+    // The listener is still open: the workers go on.
+    let worker = "
+        +20 exit worker 0 by-own listening serving
         +25 exit main 0 armed
         ";
-    assert_eq!(traffic(lines), TrafficAxis::Unknown);
+    assert_eq!(traffic(worker), TrafficAxis::Unknown);
+}
+
+/// The container runtime ends what nothing else does.
+#[test]
+fn a_wrapper_that_is_killed_some_seconds_after_its_programs_end() {
+    let killed = |lines: &str| {
+        traffic(&format!(
+            "
+        +20 exit server 0 by-own listening
+        +20.0001 tcp app closed 80 by-exit by-own
+        {lines}
+        +22.5 KILL runc -> main already-armed
+        +22.501 exit main KILL already-armed
+        "
+        ))
+    };
+    assert_eq!(killed(""), TrafficAxis::Quiet);
+    assert_eq!(killed("+22.4 tcp app refused 80 5001"), TrafficAxis::Refused);
 }
 
 #[test]
@@ -128,7 +167,7 @@ fn what_a_worker_lost_before_the_stop_signal_does_not_count() {
 }
 
 #[test]
-fn the_sockets_of_a_subject_that_goes_on_are_let_go_after_two_seconds() {
+fn the_sockets_of_a_subject_that_goes_on_are_let_go_after_some_seconds() {
     let forgotten = |lines: &str| -> Vec<u64> {
         let played = script::play_all(&format!("{SERVER}{lines}"));
         let app = Command::Forget(CgroupId::v2(103));
@@ -136,7 +175,13 @@ fn the_sockets_of_a_subject_that_goes_on_are_let_go_after_two_seconds() {
         of_app.map(|(at, _)| at.since(script::ZERO).as_secs()).collect()
     };
     assert_eq!(forgotten("+20 exit worker 0 by-own serving"), [22]);
-    assert_eq!(forgotten("+20 tcp app closed 80 by-own"), [22]);
+    // Without a listener a wrapper may follow.
+    assert_eq!(forgotten("+20 tcp app closed 80 by-own"), [30]);
+    assert_eq!(
+        forgotten("+20 tcp app closed 80 by-own\n+21.5 tcp app accepted 81 5001"),
+        [22]
+    );
+    assert_eq!(forgotten("+20 tcp app closed 80 by-own\n+25 tcp app accepted 81 5001"), [26]);
     let again = "
         +20 exit worker 0 by-own serving
         +21.5 exit server 0 by-own serving

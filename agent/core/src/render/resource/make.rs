@@ -409,11 +409,12 @@ fn gaps(gaps: &Gaps) -> Vec<String> {
 }
 
 fn code_or_signal(exit: Option<&MainExit>) -> (Option<i32>, Option<String>) {
-    match exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => (Some(code.into()), None),
-        Some(ExitStatus::Signaled { signal, .. }) => (None, Some(signal.to_string())),
-        None => (None, None),
-    }
+    let status = exit.map(|exit| exit.status);
+    let signal = status.and_then(ExitStatus::signal);
+    (
+        status.and_then(ExitStatus::code).map(i32::from),
+        signal.map(|signal| signal.to_string()),
+    )
 }
 
 /// The name on every other output.

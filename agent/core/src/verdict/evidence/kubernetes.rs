@@ -89,10 +89,7 @@ fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
         reason.escape_debug(),
         reported.exit_code
     );
-    let seen = case.exit.map(|exit| match exit.status {
-        ExitStatus::Exited(code) => i32::from(code),
-        ExitStatus::Signaled { signal, .. } => 128 + i32::from(signal.number()),
-    });
+    let seen = case.exit.map(|exit| exit.status.reported_code());
     match seen {
         None => format!("{status}; the exit was not observed here"),
         Some(seen) if seen != reported.exit_code => format!("{status}; the kernel reports {seen}, which takes precedence"),

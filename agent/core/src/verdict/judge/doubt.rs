@@ -6,6 +6,7 @@ use super::{Case, Finding, Missing, kernel, kubernetes};
 use crate::event::Kind;
 use crate::ledger::{self, Hole, not_kept};
 use crate::termination::Role;
+use crate::time::Boot;
 use crate::verdict::Exit;
 
 /// An absence that a finding rests on: somebody must have looked.
@@ -67,6 +68,7 @@ pub(super) const INSIDE_NOR_STOP: &[Ask] = &[
     Ask::Each(Kind::SignalGenerate),
     Ask::Each(Kind::SignalDeliver),
     Ask::Each(Kind::ProcessExit),
+    Ask::Each(Kind::OomVictim),
 ];
 /// What could show that a reflex was none.
 pub(super) const REFLEX: &[Ask] = &[
@@ -92,12 +94,14 @@ impl Ask {
 /// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
 /// is only the least.
 pub(in crate::verdict) fn may_have_begun_before(case: &Case<'_>) -> bool {
-    case.stop().is_some() && (case.missing.earlier_stop.is_some() || gap_may_hide_stop(case))
+    !earlier_stops(case).is_empty()
 }
 
-fn gap_may_hide_stop(case: &Case<'_>) -> bool {
-    let until = case.missing.gap_before_stop;
-    until.is_some_and(|until| !kubernetes::was_not_asked_before(case, until))
+/// Where the first stop signal may be hidden.
+fn earlier_stops(case: &Case<'_>) -> Vec<Hole> {
+    let is_excused = |until: Boot| kubernetes::was_not_asked_before(case, until);
+    let hides = |hole: &&Hole| hole.why != ledger::Origin::Gap || !hole.to.is_some_and(is_excused);
+    case.missing.earlier_stops.iter().filter(hides).copied().collect()
 }
 
 /// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
@@ -141,13 +145,9 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
             false => Missing::records(&holes.main_unsure),
         });
     }
-    if rests_on_first_stop(finding.exit)
-        && let Some(hidden) = &holes.earlier_stop
-    {
-        return Some(Missing::not_kept(hidden).unwrap_or_else(|| Missing::Lost(vec![Kind::SignalGenerate])));
-    }
-    if rests_on_first_stop(finding.exit) && gap_may_hide_stop(case) {
-        return Some(Missing::Gap);
+    let hidden = earlier_stops(case);
+    if rests_on_first_stop(finding.exit) && !hidden.is_empty() {
+        return Some(Missing::records(&hidden));
     }
     if (may_be_later(case, finding.exit) || rests.contains(&Ask::NoStop)) && may_have_been_stopped_before(case) {
         return Some(Missing::late_start(case));
@@ -156,14 +156,6 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let is_signal_code = finding.exit == Exit::NonzeroExit && rests.contains(&Ask::NoStop);
     if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
-    }
-    let inactive = holes
-        .inactive
-        .iter()
-        .filter(|kind| rests.iter().any(|ask| ask.kind() == Some(**kind)));
-    let inactive: Vec<Kind> = inactive.copied().collect();
-    if !inactive.is_empty() {
-        return Some(Missing::Inactive(inactive));
     }
     let of_main = holes.lost.iter().filter(|hole| rests.iter().any(|ask| ask.is_of(hole)));
     let each = |hole: &&Hole| rests.iter().any(|ask| matches!(ask, Ask::Each(kind) if hole.is_of(*kind)));
@@ -178,11 +170,7 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
     let rests_on_others = finding.exit != Exit::NonzeroExit && rests.iter().any(of_others);
-    if !rests.is_empty() && holes.gap || rests_on_others && holes.gap_below {
-        return Some(Missing::Gap);
-    }
-    let rests_inside = rests.iter().any(|ask| matches!(ask, Ask::Each(_)));
-    (!rests.is_empty() && holes.over_cap || rests_inside && holes.over_cap_inside).then_some(Missing::OverCap)
+    (!rests.is_empty() && holes.gap || rests_on_others && holes.gap_below).then_some(Missing::Gap)
 }
 
 impl Missing {
@@ -196,14 +184,16 @@ impl Missing {
 
     /// Of records that may be missing.
     fn records(holes: &[Hole]) -> Missing {
+        let kinds = |is: fn(&&Hole) -> bool| -> Vec<Kind> {
+            let kinds: BTreeSet<Kind> = holes.iter().filter(is).filter_map(|hole| hole.kind).collect();
+            kinds.into_iter().collect()
+        };
         let are = |why: ledger::Origin| holes.iter().all(|hole| hole.why == why);
-        let kinds: BTreeSet<Kind> = holes.iter().filter_map(|hole| hole.kind).collect();
-        let kinds = kinds.into_iter().collect();
-        match () {
-            () if are(ledger::Origin::Gap) => Missing::Gap,
-            () if are(ledger::Origin::Dropped) => Missing::OverCap,
-            () if are(ledger::Origin::Inactive) => Missing::Inactive(kinds),
-            () => Missing::not_kept(holes).unwrap_or(Missing::Lost(kinds)),
+        match kinds(|hole| hole.why == ledger::Origin::Inactive) {
+            inactive if !inactive.is_empty() => Missing::Inactive(inactive),
+            _ if are(ledger::Origin::Gap) => Missing::Gap,
+            _ if are(ledger::Origin::Dropped) => Missing::OverCap,
+            _ => Missing::not_kept(holes).unwrap_or_else(|| Missing::Lost(kinds(|_| true))),
         }
     }
 

@@ -4,7 +4,7 @@
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
 use super::doubt::{self, Ask, INSIDE, INSIDE_NOR_STOP};
-use super::kernel::{finding, unknown};
+use super::kernel::{cause, finding, unknown};
 use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
@@ -108,15 +108,13 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(match (forwards[of].handler_entered, proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
-            _ => reflex(case, Exit::DefaultAction, cause, why),
+            _ => finding(Exit::DefaultAction, cause, why, doubt::REFLEX),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
         return Some(inside(Exit::KilledAfterGrace, cause, Why::Inside(InnerEnd::Abandoned, of)));
     }
-    let ExitStatus::Exited(code) = case.exit?.status else {
-        return None;
-    };
+    let code = case.exit?.status.code()?;
     let failed = |forward: &Forward| is_child_of_main(case, forward) && status(forward) == Some(ExitStatus::Exited(code));
     let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
     if is_failure {
@@ -171,6 +169,17 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
     Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
 }
 
+/// Nobody stopped the subject, and the main process passes on how a program below it ended, or hides that: a process from outside had ended it.
+pub(super) fn killed_then_failed(case: &Case<'_>, _: &Finding) -> Option<Finding> {
+    let child = case.failed_child.filter(|_| case.stop().is_none())?;
+    let has_failed = case.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
+    let is_it = |killed: &Killed| killed.kill.role == Role::Other && killed.process.is(&child.process);
+    (has_failed && case.inside.killed_programs().any(is_it)).then(|| {
+        let why = Why::Below(Box::new(Why::Nonzero));
+        finding(Exit::KilledByOther, cause(case, Cause::External), why, INSIDE_NOR_STOP)
+    })
+}
+
 /// Of the programs that were killed.
 pub(in crate::verdict) fn worst(inside: &Inside) -> Option<&Killed> {
     let by_other = |killed: &&Killed| matches!(killed.kill.role, Role::Other | Role::Unknown);
@@ -194,7 +203,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
-    case.gaps.lost.iter().any(|&(kind, _)| kind == Kind::ProcessExit.name())
+    case.missing.lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit))
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
@@ -212,18 +221,6 @@ pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_a
 /// Without a sign of work between the handler's entry and the second signal, listeners apart.
 pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
     raised.at.since(entered) <= REFLEX && !raised.acted
-}
-
-/// The finding of a handler that was a reflex, or that looks so because a listener's end may not be recorded.
-pub(super) fn reflex(case: &Case<'_>, exit: Exit, cause: Cause, why: Why) -> Finding {
-    let gaps = &case.gaps;
-    if gaps.lost.iter().any(|&(kind, _)| kind == Kind::Tcp.name()) {
-        return unknown(case, Missing::Lost(vec![Kind::Tcp]));
-    }
-    if gaps.over_cap > 0 {
-        return unknown(case, Missing::OverCap);
-    }
-    finding(exit, cause, why, doubt::REFLEX)
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
@@ -382,9 +379,9 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
 fn has_finished_below(case: &Case<'_>, forward: &Forward) -> bool {
     let of = forward.target.tgid;
     let mut children = case.inside.forwards.iter().filter(|other| other.parent == of).peekable();
-    let is_good = |child: &Forward| match status(child) {
-        Some(ExitStatus::Exited(code)) => code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()),
-        _ => false,
+    let is_good = |child: &Forward| {
+        let code = status(child).and_then(ExitStatus::code);
+        code.is_some_and(|code| code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()))
     };
     children.peek().is_some() && children.all(|child| is_good(child) && in_time(case, child))
 }
@@ -433,8 +430,5 @@ fn status(forward: &Forward) -> Option<ExitStatus> {
 }
 
 fn signal(forward: &Forward) -> Option<Signal> {
-    match status(forward) {
-        Some(ExitStatus::Signaled { signal, .. }) => Some(signal),
-        _ => None,
-    }
+    status(forward)?.signal()
 }

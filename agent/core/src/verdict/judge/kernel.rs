@@ -2,13 +2,13 @@
 //! no other source changes this.
 
 use super::doubt::*;
-use super::inside::{self, is_reflex, reflex};
+use super::inside::{self, is_reflex};
 use super::killed::is_oom_daemon;
 use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Open, Role, Stop};
+use crate::termination::{Killed, Open, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::{Cause, Exit};
@@ -25,28 +25,16 @@ fn status(case: &Case<'_>) -> Option<ExitStatus> {
 }
 
 pub(super) fn was_killed(case: &Case<'_>) -> bool {
-    matches!(
-        status(case),
-        Some(ExitStatus::Signaled {
-            signal: Signal::KILL,
-            ..
-        })
-    )
+    status(case).and_then(ExitStatus::signal) == Some(Signal::KILL)
 }
 
 /// The signal that ended the main process, if it was another one.
 fn ended_by(case: &Case<'_>) -> Option<Signal> {
-    match status(case)? {
-        ExitStatus::Signaled { signal, .. } => Some(signal).filter(|signal| *signal != Signal::KILL),
-        ExitStatus::Exited(_) => None,
-    }
+    status(case)?.signal().filter(|signal| *signal != Signal::KILL)
 }
 
 fn code(case: &Case<'_>) -> Option<u8> {
-    match status(case)? {
-        ExitStatus::Exited(code) => Some(code),
-        ExitStatus::Signaled { .. } => None,
-    }
+    status(case)?.code()
 }
 
 /// The stop signal, if the same one ended the main process.
@@ -58,7 +46,7 @@ fn fatal_stop<'a>(case: &Case<'a>) -> Option<&'a Stop> {
 pub(super) fn raised_again(case: &Case<'_>, _: &Finding) -> Found {
     let stop = fatal_stop(case)?;
     is_reflex(case, stop.handler_entered, stop.raised_again)
-        .then(|| reflex(case, Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain))
+        .then(|| finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain, REFLEX))
 }
 
 /// A wrapper raises the signal again, too, once its child has ended by it.
@@ -196,7 +184,7 @@ pub(super) fn stopped(case: &Case<'_>, _: &Finding) -> Found {
 pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
     let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
     let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.inactive.contains(&Kind::OomVictim);
+    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.may_lack(Kind::OomVictim);
     // Kubernetes did not ask before: whether another party did, the API does not show.
     let otherwise = match case.missing.late_start().is_some() || may_be_oom {
         true => Cause::Unknown,
@@ -218,7 +206,7 @@ pub(super) fn failed_after_discard(case: &Case<'_>, _: &Finding) -> Found {
     let stop = code(case).and(case.stop())?;
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
     (is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again))
-        .then(|| reflex(case, Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain))
+        .then(|| finding(Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain, REFLEX))
 }
 
 /// 128 + the number of the stop signal.
@@ -262,11 +250,12 @@ pub(super) fn stopped_with_code(case: &Case<'_>, _: &Finding) -> Found {
 /// [`inside::killed_below`].
 fn failed_below(case: &Case<'_>) -> Option<Finding> {
     let child = case.failed_child?;
-    let ExitStatus::Signaled { signal, .. } = child.exit.status else {
+    let Some(signal) = child.exit.status.signal() else {
         let cause = cause(case, Cause::Crash);
         return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, NO_SIGNAL));
     };
-    if case.inside.killed_programs().any(|killed| killed.process == child.process) {
+    let is_known = |killed: &Killed| killed.process.is(&child.process) && killed.kill.role != Role::Unknown;
+    if case.inside.killed_programs().any(is_known) {
         return None;
     }
     Some(match signal.is_fault() {
@@ -331,8 +320,7 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, rests: &'static [Ask])
 /// before any other: if its record may be missing, only Kubernetes knows the cause.
 pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
-    let may_miss = case.missing.over_cap
-        || case.missing.may_lack(Kind::SignalGenerate)
+    let may_miss = case.missing.may_lack(Kind::SignalGenerate)
         || !case.missing.lost_stops().is_empty()
         || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };

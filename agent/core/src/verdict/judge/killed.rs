@@ -1,7 +1,7 @@
 //! Rules of a main process that SIGKILL ended.
 
-use super::doubt::{NO_OOM, NO_OOM_NOR_STOP, NO_SIGNAL, NO_SIGNAL_NOR_STOP, PROVEN};
-use super::inside::{self, Answer, inside, reflex};
+use super::doubt::{NO_OOM, NO_OOM_NOR_STOP, NO_SIGNAL, NO_SIGNAL_NOR_STOP, PROVEN, REFLEX};
+use super::inside::{self, Answer, inside};
 use super::kernel::{Found, cause, finding, unknown, was_killed};
 use super::{Case, Crash, Finding, Missing, Why, kubernetes};
 use crate::attribute::{Attribution, Subject};
@@ -68,7 +68,7 @@ pub(super) fn discarded(case: &Case<'_>, _: &Finding) -> Found {
 
 pub(super) fn raised_in_vain(case: &Case<'_>, _: &Finding) -> Found {
     let (answer, cause) = answer(case)?;
-    (answer == Answer::RaisedInVain).then(|| reflex(case, Exit::IgnoredStopSignal, cause, Why::RaisedInVain))
+    (answer == Answer::RaisedInVain).then(|| finding(Exit::IgnoredStopSignal, cause, Why::RaisedInVain, REFLEX))
 }
 
 /// Unless it sent the signal on, unseen.

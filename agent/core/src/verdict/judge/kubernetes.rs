@@ -6,11 +6,9 @@
 use std::time::Duration;
 
 use super::doubt::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
-use super::kernel::{finding, unknown};
+use super::kernel::{finding, unknown, was_killed};
 use super::shutdown::by_systemd_shutdown;
 use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, rules, traffic};
-use crate::event::{ExitStatus, Kind};
-use crate::ids::Signal;
 use crate::kubernetes::{PodContext, Request, Unshown};
 use crate::ledger::{self, Hole};
 use crate::pod::ContainerKind;
@@ -60,9 +58,11 @@ pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
 
 /// The container may have been stopped before the request: whether it was is not observed.
 fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
-    let is_unseen = |hole: &Hole| hole.why == ledger::Origin::Gap && hole.from < request.earliest;
-    let missing = &case.missing;
-    case.stop().is_none() && (missing.inactive.contains(&Kind::SignalGenerate) || missing.stops.iter().any(is_unseen))
+    let is_unseen = |hole: &Hole| match hole.why {
+        ledger::Origin::Gap => hole.from < request.earliest,
+        why => why == ledger::Origin::Inactive,
+    };
+    case.hidden_stops().any(is_unseen)
 }
 
 /// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
@@ -132,11 +132,8 @@ pub(super) fn unnamed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
 
 /// Exit codes as Kubernetes reports them; SIGKILL is never a declared exit.
 fn is_expected(case: &Case<'_>, context: &PodContext) -> bool {
-    let code = match case.exit.map(|exit| exit.status) {
-        Some(ExitStatus::Exited(code)) => Some(code),
-        Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => signal.number().checked_add(128),
-        _ => None,
-    };
+    let exit = case.exit.filter(|_| !was_killed(case));
+    let code = exit.and_then(|exit| u8::try_from(exit.status.reported_code()).ok());
     code.is_some_and(|code| context.options.expected_exit_codes.contains(&code))
 }
 
@@ -211,17 +208,11 @@ fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
         return false;
     }
     let Some(stop) = spent.stop else { return false };
-    let mains_till_then = context
-        .mains_ended
-        .map(|ended| Boot(ended.0.saturating_add(nanos(RESOLUTION))) >= stop);
+    let mains_till_then = context.mains_ended.map(|ended| ended.plus(RESOLUTION) >= stop);
     match &context.request {
         Some(request) => stop.since(request.latest) + KUBELET_MINIMUM >= grace && mains_till_then.unwrap_or(true),
         None => mains_till_then.unwrap_or(false),
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {

@@ -240,7 +240,7 @@ fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
 
 /// No signal among the processes is missing.
 fn is_whole(case: &Case<'_>) -> bool {
-    case.missing.lost_inside.is_empty() && !case.missing.over_cap_inside
+    case.missing.lost_inside.is_empty()
 }
 
 fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
@@ -403,10 +403,7 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             super::remedy::declared(case)
         )),
         InnerEnd::Crashed => {
-            let signal = forward.exit.and_then(|exit| match exit.status {
-                ExitStatus::Signaled { signal, .. } => Some(signal),
-                ExitStatus::Exited(_) => None,
-            });
+            let signal = forward.exit.and_then(|exit| exit.status.signal());
             let of_signal = signal.and_then(|signal| super::remedy::without_a_core(case, &who, signal, false));
             Some(of_signal.unwrap_or_else(|| {
                 format!("look at the core dump or the last lines of the log of {who}: the fault is in its shutdown")

@@ -210,15 +210,11 @@ fn child_failed(case: &Case<'_>) -> String {
 }
 
 fn of_crash(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> String {
-    let of_status = |status: ExitStatus| match status {
-        ExitStatus::Signaled { signal, .. } => Some(signal),
-        ExitStatus::Exited(_) => None,
-    };
     let (who, exit) = match case.failed_child.filter(|_| finding.why == Why::ChildCrashed) {
         Some(child) => (format!("`{}`", child.process.comm), Some(child.exit)),
         None => (target(case.main()), case.exit),
     };
-    let signal = exit.and_then(|exit| of_status(exit.status));
+    let signal = exit.and_then(|exit| exit.status.signal());
     let is_its_own = matches!(finding.why, Why::Crashed(Crash::Itself)) && signal == Some(Signal::KILL);
     signal
         .and_then(|signal| without_a_core(case, &who, signal, is_its_own))

@@ -48,7 +48,12 @@ impl Life<'_> {
         };
         let lost = ledger.of_main(reach.min(ooms_from).min(execs_from), end);
         let lost = lost.filter(|hole| hole.overlaps(from(hole), end));
-        let lost = merged(lost.map(|hole| since(hole, from(hole))));
+        let inactive = PROBES.into_iter().filter_map(|kind| ledger.unseen(kind, reach));
+        let over_cap = timeline.over_cap_matters.then(|| Hole::over_cap(begin, end));
+        let sockets_over = Some(timeline.sockets.over_cap()).filter(|over| *over > 0);
+        let sockets_over = sockets_over.map(|over| Hole::of(Origin::Dropped, Kind::Tcp, begin, end, over));
+        let lost = lost.map(|hole| since(hole, from(hole))).chain(inactive);
+        let lost = merged(lost.chain(over_cap).chain(sockets_over));
         let stops = ledger
             .of_main(stops_from, reach)
             .filter(|hole| hole.is_of(Kind::SignalGenerate));
@@ -57,6 +62,7 @@ impl Life<'_> {
         let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
+        let earlier_stops = self.earlier_stops().into_iter().chain(before_stop.copied()).collect();
         MissingEvidence {
             own_lost: ledger.own_lost(
                 if lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap) {
@@ -69,19 +75,16 @@ impl Life<'_> {
             lost,
             stops,
             lost_inside: self.lost_inside(inside),
-            over_cap_inside: timeline.over_cap_matters || timeline.inside.over_cap > 0,
-            inactive: PROBES.into_iter().filter(|kind| !ledger.sees(*kind)).collect(),
             // Records of other CPUs may arrive that much later than the exit's.
             gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
             gap_below: {
-                // As PID 1 exits, the kernel kills the others; any other leaves them to end later.
-                let is_last = self.main.as_ref().is_none_or(Candidate::is_ns_init);
-                let until = if is_last { end } else { self.others_until() };
+                let is_last = self.main.as_ref().is_none_or(is_last);
+                // A cgroup that is removed has no process.
+                let gone = self.others_until().min(self.state.removed.unwrap_or(self.now));
+                let until = if is_last { end } else { gone };
                 ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), until)
             },
-            over_cap: timeline.over_cap_matters,
-            earlier_stop: self.earlier_stop(),
-            gap_before_stop: before_stop.filter_map(|gap| gap.to).max(),
+            earlier_stops,
             main_unsure: self.main_unsure(),
             begins_late: {
                 let mut holes = ledger.of_main(self.in_life(end.minus(LATE_REACH)), end);
@@ -189,16 +192,18 @@ impl Life<'_> {
         let lacks_exit = self.stop.is_none() || inside.forwards.iter().any(|forward| forward.exit.is_none());
         let dropped = self.ledger.dropped_exits().filter(|_| lacks_exit);
         let dropped = dropped.map(|hole| Hole { kind: None, ..*hole });
-        merged(lost.copied().chain(dropped))
+        let is_over = self.timeline.over_cap_matters || self.timeline.inside.over_cap > 0;
+        let over_cap = is_over.then(|| Hole::over_cap(self.begin, self.end));
+        merged(lost.copied().chain(dropped).chain(over_cap))
     }
 
     /// The stop signal may not be the first: a handler for the signal entered before, or records that could show one were lost. A process
     /// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
-    fn earlier_stop(&self) -> Option<Vec<Hole>> {
-        let stop = self.stop?;
+    fn earlier_stops(&self) -> Vec<Hole> {
+        let Some(stop) = self.stop else { return Vec::new() };
         let is_discarded = stop.signal.result == SignalResult::Ignored;
         if is_discarded && stop.signal.disposition != Disposition::Default {
-            return None;
+            return Vec::new();
         }
         let since = stop.at.minus(RUN_GAP);
         let entered = self.timeline.delivers.iter().any(|(at, deliver)| {
@@ -214,9 +219,14 @@ impl Life<'_> {
         let entered = entered || lost(Kind::SignalDeliver) && self.timeline.signals.iter().any(handled);
         // Of an entry without a loss, the signal is observed: another party's.
         let is_unexplained = entered && (is_discarded || lost(Kind::SignalGenerate));
-        let is_earlier = is_unexplained || lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver);
+        let is_lost = lost(Kind::SignalGenerate) && lost(Kind::SignalDeliver);
         let hides = |hole: &&Hole| hole.is_of(Kind::SignalGenerate) || hole.is_of(Kind::SignalDeliver);
-        is_earlier.then(|| merged(self.ledger.of_main(since, stop.at).filter(hides).copied()))
+        let known = self.ledger.of_main(since, stop.at).filter(hides);
+        let known = known.filter(|_| is_unexplained || is_lost);
+        // The handler's entry alone shows that there was a signal.
+        let is_unrecorded = is_unexplained && !lost(Kind::SignalGenerate);
+        let unrecorded = is_unrecorded.then(|| Hole::of(Origin::Lost, Kind::SignalGenerate, since, stop.at, 1));
+        merged(known.copied().chain(unrecorded))
     }
 
     /// Why another process may be the main process.
@@ -226,15 +236,8 @@ impl Life<'_> {
             return vec![*gap];
         }
         let lost = |kind: Kind, from: Boot| {
-            if !self.ledger.sees(kind) {
-                let (why, kind) = (Origin::Inactive, Some(kind));
-                return vec![Hole {
-                    why,
-                    kind,
-                    ..Hole::gap(from, None)
-                }];
-            }
-            merged(self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind)).copied())
+            let lost = self.ledger.of_main(from, now).filter(|hole| hole.is_of(kind));
+            merged(lost.copied().chain(self.ledger.unseen(kind, from)))
         };
         // Also one that comes later, as an init's after the runtime's own first stage.
         let since = || since(self.context, (self.own, state), self.born().unwrap_or_default());
@@ -283,6 +286,11 @@ impl Life<'_> {
         let lost = |kind: Kind| self.ledger.lacks_since(kind, from, self.end).is_some();
         open == Open::CgroupRemoved && untouched && [Kind::ProcessExec, Kind::ProcessExit].into_iter().any(lost)
     }
+}
+
+/// PID 1 ended with nobody left, whom the kernel would end after it. Any other process leaves the others to end later.
+fn is_last(main: &Candidate) -> bool {
+    main.is_ns_init() && main.exit.is_none_or(|exit| !exit.left_others)
 }
 
 /// Since when a record of the subject's processes that matters at that time may have been lost: of a unit not before its cgroup was

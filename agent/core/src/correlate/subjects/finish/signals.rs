@@ -2,10 +2,10 @@
 
 use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
 use crate::ids::Signal;
-use crate::termination::{Fatal, RaisedAgain, Role, Stop};
+use crate::termination::{Fatal, Role, Stop};
 use crate::time::Boot;
 
-use crate::correlate::subjects::inside::acted;
+use crate::correlate::subjects::inside::handled_by;
 use crate::correlate::subjects::subject::{Candidate, State};
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
 use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
@@ -36,8 +36,8 @@ pub(super) fn fatal(
     status: Option<ExitStatus>,
     main: Option<&Candidate>,
 ) -> Option<Fatal> {
-    let fact = match status {
-        Some(ExitStatus::Signaled { signal, .. }) if signal != Signal::KILL => {
+    let fact = match status.and_then(ExitStatus::signal) {
+        Some(signal) if signal != Signal::KILL => {
             let alike = |fact: &&&SignalFact| fact.signal.signal == signal && fact.signal.result != SignalResult::Ignored;
             let fatal = signals.iter().rev().find(alike).copied();
             fatal.or_else(|| aborted(signals, signal, main))?
@@ -132,36 +132,8 @@ fn possible_stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterat
 }
 
 /// The stop signal `fact`, with the kernel's result.
-pub(super) fn stop(
-    fact: &SignalFact,
-    (state, timeline): (&State, &Timeline),
-    signals: &[&SignalFact],
-    main: Option<&Candidate>,
-    deadline: Boot,
-    end: Boot,
-) -> Stop {
-    let entered = timeline.delivers.iter().filter(|(at, deliver)| {
-        deliver.signal == fact.signal.signal
-            && *at >= fact.at
-            && *at <= end
-            && main.is_some_and(|main| main.id.is(&deliver.task))
-    });
-    let handler_entered = entered.map(|(at, _)| *at).min();
-    let raised_again = handler_entered.zip(main).and_then(|(entered, main)| {
-        let is_raised = |other: &&&SignalFact| {
-            let (of, role) = (&other.signal, other.sender.role);
-            role == Role::Itself && of.signal == fact.signal.signal && of.disposition == Disposition::Default
-        };
-        let raised = signals
-            .iter()
-            .filter(is_raised)
-            .flat_map(|raised| [(raised.at, raised), (raised.last, raised)]);
-        let (at, raised) = raised.filter(|(at, _)| *at >= entered).min_by_key(|(at, _)| *at)?;
-        let read_in_vain = timeline.inside.discarded(&main.id, fact.signal.signal, at);
-        let discarded = raised.signal.result == SignalResult::Ignored || read_in_vain;
-        let acted = acted(state, timeline, &main.id, (entered, at));
-        Some(RaisedAgain { at, discarded, acted })
-    });
+pub(super) fn stop(fact: &SignalFact, of: (&State, &Timeline), signals: &[&SignalFact], deadline: Boot) -> Stop {
+    let (handler_entered, raised_again) = handled_by(of, fact).unzip();
     let later: u32 = possible_stops(signals, deadline)
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
@@ -174,7 +146,7 @@ pub(super) fn stop(
         disposition: fact.signal.disposition,
         state: fact.signal.state,
         handler_entered,
-        raised_again,
+        raised_again: raised_again.flatten(),
         still_pending: None,
         repeated: later.saturating_sub(1),
     }

@@ -7,8 +7,8 @@ use crate::ledger::Hole;
 use crate::termination::{Inside, Role, Stop, Traffic};
 use crate::time::Boot;
 
-use crate::correlate::subjects::inside::{self, Unseen, is_same, killed, killed_by_end_of, unseen};
-use crate::correlate::subjects::subject::{INIT, Others};
+use crate::correlate::subjects::inside::{self, killed, killed_by_end_of, unseen};
+use crate::correlate::subjects::subject::{INIT, Others, Served};
 use crate::correlate::subjects::traffic::Window;
 use crate::tolerances::RUN_GAP;
 
@@ -92,14 +92,14 @@ impl Life<'_> {
         let own_exits = &state.rare().own_exits;
         // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
         let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
-        let is_unix_server = !serves_tcp && own_exits.has_unix(exits_since, until);
+        let is_unix_server = !serves_tcp && own_exits.unix.since(exits_since, until).is_some();
         // A lost signal may be one that was read without a handler.
         let lacks_signals = self
             .ledger
             .may_lack(Kind::SignalGenerate, exits_since, end.plus(self.context.reorder));
         let lacks_handlers = self.ledger.may_lack(Kind::SignalDeliver, exits_since, until);
         traffic.observed &= serves_tcp || self.ledger.sees(Kind::SignalDeliver) && !lacks_handlers && !lacks_signals;
-        traffic.other_sockets = is_unix_server || own_exits.has_unobserved(exits_since, until);
+        traffic.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
         traffic.unlooked = !serves_tcp && reads_unlooked(stop, self.kill.is_some(), inside);
         traffic
     }
@@ -114,7 +114,7 @@ impl Life<'_> {
         let own_exits = self.is_unasked().then(|| &state.rare().own_exits);
         let is_recorded = own_exits.is_none_or(|own| {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
-            is_watched && !own.has_unrecorded(self.below_from(), self.end)
+            is_watched && own.unrecorded.since(self.below_from(), self.end).is_none()
         });
         !ledger.has_gap(since, until)
             && self.timeline.sockets.over_cap() == 0
@@ -170,12 +170,12 @@ impl Life<'_> {
             }
         }
         // What a stop from inside leads to is not recorded: then it is not known whether they were asked to stop.
-        let by_end =
-            |of: &Unseen| stop.is_none() && main.is_ns_init() && of.at >= exit.at && of.is_own && of.signal == Signal::KILL;
+        let is_last = stop.is_none() && main.is_ns_init();
+        let by_end = |(of, signal): &(Served, Signal)| is_last && of.at >= exit.at && of.is_own && *signal == Signal::KILL;
         let unseen = unseen(state, timeline, &main.id, (since, exit.at, &inside.forwards));
         let (by_end, unseen): (Vec<_>, Vec<_>) = unseen.into_iter().partition(by_end);
         let room = Inside::KILLED.saturating_sub(killed.len());
-        killed.extend(by_end.iter().take(room).map(|of| killed_by_end_of(main, exit.at, state, of)));
+        killed.extend(by_end.iter().take(room).map(|(of, _)| killed_by_end_of(main, exit.at, *of)));
         let first = killed
             .iter()
             .map(|killed| killed.kill.at)
@@ -196,8 +196,8 @@ impl Life<'_> {
             // Where no init takes the orphans, one may have a parent outside.
             ended_unseen: unseen
                 .iter()
-                .find(|of| of.is_own || !main.is_ns_init())
-                .map(|of| (of.process, of.signal)),
+                .find(|(of, _)| of.is_own || !main.is_ns_init())
+                .map(|(of, signal)| (of.process(), *signal)),
             program_unsure: self.is_program_unsure(observed),
             ..inside
         }
@@ -236,7 +236,7 @@ fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool
     let mut others = inside.forwards.iter();
     of_main && inside.forwards.is_empty()
         || others.any(|of| {
-            let sent_on = inside.forwards.iter().any(|other| is_same(&other.sender, &of.target));
+            let sent_on = inside.forwards.iter().any(|other| other.sender.is(&of.target));
             !sent_on && reads(of.state, of.handler_entered, of.still_pending, of.kill.is_some())
         })
 }

@@ -1,12 +1,12 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{InnerEntry, InnerSignal, Way, entries, handled, id, is_by, is_same, process, signals};
+use super::{InnerEntry, InnerSignal, Way, entries, handled, id, process, signals};
 use crate::attribute::Map;
 use crate::correlate::subjects::subject::{Candidate, ProcessId, Served, State};
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
-use crate::event::{Disposition, ExitStatus, SignalResult};
+use crate::event::{Disposition, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
-use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
+use crate::termination::{Forward, Held, InnerKill, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
 use crate::verdict::judge::is_at_once;
@@ -71,23 +71,25 @@ pub(in crate::correlate::subjects) fn killed(
         entries: &entries(timeline),
     };
     let since = defaults.since();
+    // An earlier one that waits, or a later one after it was read without a handler, is not recorded while nobody stops the subject.
+    let is_unsure = |fact: &InnerSignal| fact.result == SignalResult::AlreadyPending || stop.is_none() && fact.state.blocked;
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         let exit = super::exit(state, &id(&fact.target));
         let at = match fact.signal {
             Signal::KILL => {
-                let is_killed = exit.is_none_or(|exit| is_by(exit, Signal::KILL));
+                let is_killed = exit.is_none_or(|exit| exit.status.signal() == Some(Signal::KILL));
                 fact.at_or_after(since.minus(PASSED_ON)).filter(|_| is_killed)
             }
             signal => exit
-                .filter(|exit| is_by(*exit, signal))
+                .filter(|exit| exit.status.signal() == Some(signal))
                 .and_then(|_| defaults.has_ended(fact)),
         };
         at.filter(|_| is_anothers).map(|at| (at, fact))
     });
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
     for (at, fact) in kills {
-        let held = with_exit(timeline.sockets.held(fact.target.tgid, at), state, &id(&fact.target));
+        let held = with_exit(timeline.sockets.held(fact.target.tgid, at), served(state, &id(&fact.target)));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
         let serves = held.listener.or(held.other).is_some();
@@ -102,7 +104,11 @@ pub(in crate::correlate::subjects) fn killed(
                 at,
                 signal: fact.signal,
                 sender: fact.sender,
-                role: fact.role,
+                role: if fact.signal != Signal::KILL && is_unsure(fact) {
+                    Role::Unknown
+                } else {
+                    fact.role
+                },
             },
             was_signalled: was_signalled(&all, fact, since),
             held,
@@ -182,44 +188,28 @@ impl Defaults<'_> {
     }
 }
 
-/// A process other than the main one that served clients and was ended by a signal without a record: unless something arms it, what is sent
-/// to processes inside is not recorded, nor what is sent on once the main process has exited.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::correlate::subjects) struct Unseen {
-    pub at: Boot,
-    pub process: InnerProcess,
-    pub signal: Signal,
-    /// Not one that came in from outside.
-    pub is_own: bool,
-}
-
-/// Those that ended from then on, none of `forwards`.
+/// Processes other than the main one that served clients and were ended by a signal without a record, from then on, none of `forwards`: unless
+/// something arms it, what is sent to processes inside is not recorded, nor what is sent on once the main process has exited.
 pub(in crate::correlate::subjects) fn unseen(
     state: &State,
     timeline: &Timeline,
     main: &ProcessId,
     (since, end, forwards): (Boot, Boot, &[Forward]),
-) -> Vec<Unseen> {
+) -> Vec<(Served, Signal)> {
     // Not the next life's.
     let others = state.served().filter(|of| !of.id.same(main) && !of.is_after(end));
-    let ended = others.filter_map(|of| match of.status {
-        ExitStatus::Signaled { signal, .. } if of.at >= since => Some(Unseen {
-            at: of.at,
-            process: of.process(),
-            signal,
-            is_own: of.is_own,
-        }),
-        _ => None,
-    });
-    let is_forward = |of: &Unseen| forwards.iter().any(|forward| is_same(&forward.target, &of.process));
-    let is_seen = |of: &Unseen| signals(timeline).any(|fact| fact.signal == of.signal && fact.to(&of.process));
-    ended.filter(|of| !is_forward(of) && !is_seen(of)).collect()
+    let ended = others.filter_map(|of| Some((of, of.status.signal()?)));
+    let is_forward = |of: &Served| forwards.iter().any(|forward| forward.target.is(&of.process()));
+    let is_seen = |of: &Served, by: Signal| signals(timeline).any(|fact| fact.signal == by && fact.to(&of.process()));
+    ended
+        .filter(|(of, signal)| of.at >= since && !is_forward(of) && !is_seen(of, *signal))
+        .collect()
 }
 
 /// As PID 1 exits, the kernel kills the others of its namespace.
-pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Boot, state: &State, of: &Unseen) -> Killed {
+pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Boot, of: Served) -> Killed {
     Killed {
-        process: of.process,
+        process: of.process(),
         kill: InnerKill {
             at: end,
             signal: Signal::KILL,
@@ -227,13 +217,13 @@ pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Bo
             role: Role::Kernel,
         },
         was_signalled: false,
-        held: with_exit(Held::default(), state, &id(&of.process)),
+        held: with_exit(Held::default(), Some(of)),
     }
 }
 
 /// With what the exit's own record shows.
-fn with_exit(held: Held, state: &State, process: &ProcessId) -> Held {
-    let Some(of) = served(state, process) else { return held };
+fn with_exit(held: Held, exit: Option<Served>) -> Held {
+    let Some(of) = exit else { return held };
     Held {
         listener: held.listener.or(of.held.listener.then_some(of.at)),
         connection: held.connection.or(of.held.connection.then_some(of.at)),

@@ -110,9 +110,9 @@ impl ProcessId {
     }
 
     pub fn same(&self, other: &ProcessId) -> bool {
-        let apart = self.start.0.abs_diff(other.start.0);
+        let apart = self.start.apart(other.start);
         let exact = self.exact && other.exact;
-        self.tgid == other.tgid && (apart == 0 || !exact && u128::from(apart) <= START_SLACK.as_nanos())
+        self.tgid == other.tgid && (apart.is_zero() || !exact && apart <= START_SLACK)
     }
 }
 

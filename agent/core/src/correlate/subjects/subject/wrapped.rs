@@ -19,10 +19,8 @@ pub(in crate::correlate::subjects) enum Others {
 
 /// The default action of that signal terminated it.
 fn is_by_default(process: &Candidate, stop: &SignalFact) -> bool {
-    let by = process
-        .exit
-        .is_some_and(|exit| matches!(exit.status, ExitStatus::Signaled { signal, .. } if signal == stop.signal.signal));
-    by && stop.signal.disposition == Disposition::Default
+    let by = process.exit.and_then(|exit| exit.status.signal());
+    by == Some(stop.signal.signal) && stop.signal.disposition == Disposition::Default
 }
 
 impl State {

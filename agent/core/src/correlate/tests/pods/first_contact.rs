@@ -184,6 +184,36 @@ fn an_exit_with_0_is_clean_if_nobody_asked() {
     );
 }
 
+/// A kubelet that cannot write an Event gives it up after a while.
+#[test]
+fn an_outage_of_the_api_hides_an_event() {
+    let shown = |until: u64| {
+        before(&format!(
+            "
+        +1 api away timeout
+        +{until} api synced
+        +200 exit main 0
+        +200.5 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        +200.5 events web asked
+        +208 events web known"
+        ))
+    };
+    check(
+        &shown(90),
+        expect![[r#"
+        +208.000 web/app +200.000…+200.000 clean: Completed/Clean/Quiet
+          reported 0 Completed
+    "#]],
+    );
+    check(
+        &shown(110),
+        expect![[r#"
+        +208.000 web/app +200.000…+200.000 unknown: Unknown/Unknown/Unknown
+          reported 0 Completed
+    "#]],
+    );
+}
+
 /// A second `crictl stop` is not possible; the first one's signal may have come before.
 #[test]
 fn a_kill_by_the_runtime_shows_that_somebody_asked() {
