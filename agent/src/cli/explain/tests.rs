@@ -114,7 +114,7 @@ fn all_with_a_line_each() {
             ! oom-killed             The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.
             ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded, or a program below a main process that exited cleanly.
+            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded, or a program below a main process that exited cleanly, or passed the program's status on.
             ! stuck                  The grace period ended long ago, and the process is still running.
             ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
             ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
@@ -336,7 +336,8 @@ fn what_kubectl_shows() {
                                      neither the runtime nor the process itself; or a
                                      process from outside killed a process to which the
                                      stop signal had been forwarded, or a program below a
-                                     main process that exited cleanly.
+                                     main process that exited cleanly, or passed the
+                                     program's status on.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy

@@ -35,12 +35,32 @@ const MASK: &str = "/etc/systemd/logind.conf.d/unattended-upgrades-logind-maxdel
 /// More than the node has processors, until its end.
 const BUSY: &str =
     "systemd-run --quiet --collect --unit=busy sh -c 'for i in 1 2 3 4 5 6; do (while :; do :; done) & done; wait'";
-/// By logind, which announces it.
-const POWER_OFF: &str = "systemctl poweroff";
-/// By systemd alone: logind announces nothing.
-const POWER_OFF_UNANNOUNCED: &str = "systemctl start --no-block poweroff.target";
 /// logind's message.
 const ANNOUNCED: &str = "PrepareForShutdown";
+const POWER_OFF: &str = "systemctl poweroff";
+
+/// What makes a node go down without the kubelet's periods, and what is said of it.
+struct Down {
+    command: &'static str,
+    verdict: &'static str,
+    announcement: &'static str,
+    sentence: &'static str,
+}
+
+/// By logind, which announces it.
+const BY_LOGIND: Down = Down {
+    command: POWER_OFF,
+    verdict: "unprotected",
+    announcement: ANNOUNCED,
+    sentence: "shutdownGracePeriod is 0 (the default)",
+};
+/// By systemd alone: logind announces nothing.
+const BY_SYSTEMD: Down = Down {
+    command: "systemctl start --no-block poweroff.target",
+    verdict: "bypassed",
+    announcement: "JobNew",
+    sentence: "the power-off bypassed logind: systemd began a job for poweroff.target",
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
@@ -164,11 +184,10 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::Graceful => graceful(stage, name, &here(&before)),
         Case::DropIn => drop_in(stage, name, &here(&before)),
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
-        Case::ZeroPeriods => zero_periods(stage, name, &here(&before), (POWER_OFF, ANNOUNCED)),
+        Case::ZeroPeriods => zero_periods(stage, name, &here(&before), &BY_LOGIND),
         Case::Unannounced => {
             node.run(BUSY)?;
-            let unannounced = (POWER_OFF_UNANNOUNCED, "stop signals of PID 1");
-            zero_periods(stage, name, &here(&before), unannounced)
+            zero_periods(stage, name, &here(&before), &BY_SYSTEMD)
         }
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
@@ -191,10 +210,10 @@ fn graceful(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<Strin
 fn drop_in(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let off = power_off(stage, name)?;
     power_on(stage, name)?;
-    let (_, mut problems) = shown::unprotected(
+    let (_, mut problems) = shown::without_lock(
         stage,
         &off,
-        ANNOUNCED,
+        ("unprotected", ANNOUNCED),
         "the kubelet needs 60 s, and logind allows 30 s (InhibitDelayMaxSec)",
     )?;
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);
@@ -248,9 +267,8 @@ fn slow(pods: &[Pod]) -> anyhow::Result<&Pod> {
 }
 
 /// Pods stay as they are, and their containers are started again after the boot.
-/// By a command, with the first sign of it.
-fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], (command, announcement): (&str, &str)) -> anyhow::Result<Vec<String>> {
-    let off = power_off_by(stage, name, command)?;
+fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], down: &Down) -> anyhow::Result<Vec<String>> {
+    let off = power_off_by(stage, name, down.command)?;
     let mut problems = Vec::new();
     if off.node.status != "True" {
         problems.push(format!("the node is not ready while it goes down: {:?}", off.node));
@@ -267,7 +285,7 @@ fn zero_periods(stage: &Stage, name: &str, gone: &[Pod], (command, announcement)
             now => problems.push(format!("{} was not started again with its UID: {now:?}", pod.name)),
         }
     }
-    let (spans, found) = shown::unprotected(stage, &off, announcement, "shutdownGracePeriod is 0, which is the default")?;
+    let (spans, found) = shown::without_lock(stage, &off, (down.verdict, down.announcement), down.sentence)?;
     problems.extend(found);
     problems.extend(shown::none_stayed_ready(&spans));
     problems.extend(shown::of_pods_cut(stage, &off, gone)?);

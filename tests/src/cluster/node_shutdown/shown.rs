@@ -159,8 +159,13 @@ fn of_pod(stage: &Stage, pod: &Pod, spans: &[Value], phase: &Value) -> anyhow::R
 }
 
 /// No lock, for this reason.
-pub fn unprotected(stage: &Stage, off: &Off, announcement: &str, reason: &str) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
-    let (spans, mut problems) = root_by(stage, off, "unprotected", announcement)?;
+pub fn without_lock(
+    stage: &Stage,
+    off: &Off,
+    (verdict, announcement): (&str, &str),
+    reason: &str,
+) -> anyhow::Result<(Vec<Value>, Vec<String>)> {
+    let (spans, mut problems) = root_by(stage, off, verdict, announcement)?;
     problems.extend(differs(
         &spans,
         "node.shutdown",
