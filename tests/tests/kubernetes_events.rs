@@ -229,6 +229,7 @@ fn offer(sink: &Sink, outputs: &[Report]) {
         cgroups: CgroupMode::V2,
         nodes_in_containers: false,
         ticks_per_second: None,
+        observes_followed: true,
     };
     for output in outputs {
         sink.offer(output, &observation, clock::now());

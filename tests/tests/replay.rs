@@ -26,6 +26,7 @@ fn observation() -> Observation {
         cgroups: CgroupMode::V1(4),
         nodes_in_containers: false,
         ticks_per_second: None,
+        observes_followed: true,
     }
 }
 

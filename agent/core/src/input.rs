@@ -269,6 +269,10 @@ pub struct Observation {
     /// Jiffies of the kernel in a second (`CONFIG_HZ`); None unknown, as in older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticks_per_second: Option<u32>,
+    /// Sockets of a container whose program ended below its wrapper are observed as long as that end counts. False in older recordings: the
+    /// kernel let go of them before, and what is not in these was not observed.
+    #[serde(default)]
+    pub observes_followed: bool,
 }
 
 impl Observation {

@@ -72,6 +72,7 @@ impl Node {
             cgroups: CgroupMode::V2,
             nodes_in_containers: false,
             ticks_per_second: None,
+            observes_followed: true,
         }));
         for name in Kind::ALL.iter().map(|kind| kind.name()) {
             let (name, state) = (name.to_owned(), ProbeState::Active);

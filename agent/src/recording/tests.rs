@@ -51,6 +51,7 @@ fn observation() -> Observation {
         cgroups: CgroupMode::Hybrid,
         nodes_in_containers: false,
         ticks_per_second: None,
+        observes_followed: true,
     }
 }
 

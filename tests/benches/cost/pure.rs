@@ -175,6 +175,7 @@ pub fn observation(since: Boot) -> Observation {
         cgroups: CgroupMode::V2,
         nodes_in_containers: false,
         ticks_per_second: None,
+        observes_followed: true,
     }
 }
 

@@ -127,6 +127,7 @@ impl Agent {
             cgroups: CgroupMode::V2,
             nodes_in_containers: false,
             ticks_per_second: None,
+            observes_followed: true,
         };
         let mut core = Correlator::new(Limits::default());
         core.handle(since, Input::Start(observation.clone()));

@@ -157,6 +157,7 @@ impl Procfs {
             cgroups: self.cgroups(),
             nodes_in_containers: false,
             ticks_per_second: None,
+            observes_followed: true,
         })
     }
 

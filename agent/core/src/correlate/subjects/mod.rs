@@ -126,6 +126,8 @@ pub(super) struct Subjects {
     now: Boot,
     boot_id: String,
     tick_rate: TickRate,
+    /// See [`Observation::observes_followed`].
+    observes_followed: bool,
     subjects: Map<CgroupId, State>,
     /// Bytes that each subject can give up, and all of its bytes, the most last: see `budget`.
     weights: BTreeSet<(usize, usize, CgroupId)>,
@@ -171,6 +173,7 @@ impl Subjects {
             now: Boot(0),
             boot_id: String::new(),
             tick_rate: TickRate::USUAL,
+            observes_followed: false,
             subjects: Map::default(),
             weights: BTreeSet::new(),
             weight: 0,
@@ -200,6 +203,7 @@ impl Subjects {
         self.clock.set(observation.since, observation.wall_offset);
         self.boot_id.clone_from(&observation.boot_id);
         self.tick_rate = observation.tick_rate();
+        self.observes_followed = observation.observes_followed;
     }
 
     pub fn clock(&mut self, now: Boot, offset: WallOffset) {

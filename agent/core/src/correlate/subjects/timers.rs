@@ -338,7 +338,7 @@ impl Subjects {
             self.watch_for(self.watch(), own);
         } else if state.is_stopping() || state.requested.is_some() {
             // The termination releases the sockets.
-        } else if state.may_be_followed(due) {
+        } else if self.observes_followed && state.may_be_followed(due) {
             self.watch_for(OWN_WATCH, own);
         } else {
             state.forget_sockets(self.now);

@@ -363,6 +363,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 cgroups: [CgroupMode::V2, CgroupMode::Hybrid, CgroupMode::V1(4)][usize::from(c % 3)],
                 nodes_in_containers: false,
                 ticks_per_second: None,
+                observes_followed: true,
             });
         }
         _ => return Input::Tick,

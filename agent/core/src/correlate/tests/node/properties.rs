@@ -216,6 +216,7 @@ fn arbitrary(bytes: [u8; 4], now: Boot) -> Input {
                 cgroups: CgroupMode::V2,
                 nodes_in_containers: false,
                 ticks_per_second: None,
+                observes_followed: true,
             });
         }
         _ => NodeEvent::Lost { reason: text, count: 1 },
