@@ -320,7 +320,10 @@ fn gaps(stage: &Stage, journal: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
     let (journal, out) = (journal.display().to_string(), file.display().to_string());
     let exported = run(stage.epitaph.command(), ["export", "--journal", &journal, &out])?;
     ensure!(exported.code == Some(0), "{exported:?}");
-    gaps_of(&file)
+    let gaps = gaps_of(&file);
+    // An export replaces no file.
+    std::fs::remove_file(&file)?;
+    gaps
 }
 
 fn gaps_of(recording: &Path) -> anyhow::Result<Vec<(u64, u64)>> {

@@ -105,10 +105,29 @@ fn a_signal_that_did_not_end_the_program_is_not_to_blame() {
     );
     assert_eq!(ended("handler", "143"), "nonzero-exit: Crash/NonzeroExit/Quiet", "handled");
     assert_eq!(
-        ended("default blocked sigwait", "TERM"),
+        ended("default sigwait", "TERM"),
         "unknown: Unknown/Unknown/Quiet",
         "read, and then another's"
     );
+    assert_eq!(
+        ended("default blocked", "TERM"),
+        "unknown: Unknown/Unknown/Quiet",
+        "left blocked, and another's after it"
+    );
+    assert_eq!(
+        ended("default traced", "TERM"),
+        "unknown: Unknown/Unknown/Quiet",
+        "taken by a debugger, and then another's"
+    );
+    let to_zombie = |signal: &str, code: &str| {
+        let lines =
+            format!("+60 exit server {signal} listening by-own\n+60.01 {signal} bash -> server default exiting unarmed");
+        headline(&lines, code)
+    };
+    assert_eq!(to_zombie("TERM", "143"), "unknown: Unknown/Unknown/Quiet");
+    assert_eq!(to_zombie("TERM", "0"), "unknown: Unknown/Unknown/Quiet");
+    assert_eq!(to_zombie("KILL", "137"), "unknown: Unknown/Unknown/Quiet");
+    assert_eq!(to_zombie("KILL", "0"), "unknown: Unknown/Unknown/Quiet");
     assert_eq!(
         ended("default pending", "TERM"),
         "unknown: Unknown/Unknown/Quiet",
@@ -157,6 +176,10 @@ fn what_is_killed_from_inside_or_by_the_runtime_has_no_culprit() {
         "+59.998 KILL main -> server exiting unarmed\n+59.999 KILL bash -> server ignored exiting",
     );
     assert_eq!(headline(&late, "137"), "unknown: Unknown/Unknown/Quiet");
+    // As before 5.16: a second SIGKILL waits beside the first.
+    let waits = late.replace("ignored exiting", "pending exiting");
+    assert_eq!(headline(&waits, "137"), "unknown: Unknown/Unknown/Quiet");
+    assert_eq!(headline(&waits, "0"), "unknown: Unknown/Unknown/Quiet");
 }
 
 /// A helper, and a worker of long before.

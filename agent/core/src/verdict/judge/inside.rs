@@ -144,7 +144,12 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         }
         None if case.inside.sockets_known || case.inside.killed.is_empty() && !case.inside.others_killed => return None,
         None => return Some(unknown(case, Missing::Sockets)),
-        Some(Killed { process, kill, .. }) if kill.role == Role::Unknown && kill.signal != Signal::KILL => {
+        Some(Killed {
+            process,
+            kill,
+            is_unsure,
+            ..
+        }) if *is_unsure || kill.role == Role::Unknown && kill.signal != Signal::KILL => {
             return Some(unknown(case, Missing::EndBelow(process.comm, kill.signal)));
         }
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,

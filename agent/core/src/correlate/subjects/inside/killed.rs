@@ -71,8 +71,14 @@ pub(in crate::correlate::subjects) fn killed(
         entries: &entries(timeline),
     };
     let since = defaults.since();
-    // An earlier one that waits, or a later one after it was read without a handler, is not recorded while nobody stops the subject.
-    let is_unsure = |fact: &InnerSignal| fact.result == SignalResult::AlreadyPending || stop.is_none() && fact.state.blocked;
+    // While nobody stops the subject, what is sent inside is not recorded: an earlier signal that waits, or a later one after a thread waited for
+    // this one, or a debugger took it. Nor is what ended a process that is only a zombie when this one comes.
+    let is_unsure = |fact: &InnerSignal, at: Boot| {
+        let may_be_read = stop.is_none() && (fact.state.blocked || fact.state.sigwait || fact.state.traced);
+        fact.result == SignalResult::AlreadyPending
+            || fact.signal != Signal::KILL && may_be_read
+            || super::exit(state, &id(&fact.target)).is_some_and(|exit| exit.at < at)
+    };
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
         let exit = super::exit(state, &id(&fact.target));
@@ -98,18 +104,16 @@ pub(in crate::correlate::subjects) fn killed(
         if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
+        let is_unsure = is_unsure(fact, at);
         killed.push(Killed {
             process: fact.target,
             kill: InnerKill {
                 at,
                 signal: fact.signal,
                 sender: fact.sender,
-                role: if fact.signal != Signal::KILL && is_unsure(fact) {
-                    Role::Unknown
-                } else {
-                    fact.role
-                },
+                role: if is_unsure { Role::Unknown } else { fact.role },
             },
+            is_unsure,
             was_signalled: was_signalled(&all, fact, since),
             held,
         });
@@ -217,6 +221,7 @@ pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Bo
             role: Role::Kernel,
         },
         was_signalled: false,
+        is_unsure: false,
         held: with_exit(Held::default(), Some(of)),
     }
 }
