@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use epitaph_core::correlate;
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 use super::{Problem, as_text};
 use crate::source::{kernel, kubelet, pods, runtimes};
@@ -375,8 +375,14 @@ impl LogSettings {
     /// A level that does not exist.
     pub fn read(&self, first: &str) -> Result<LogFilter, Problem> {
         let (of_spans, mut usable): (Vec<_>, Vec<_>) = directives(&self.filter).partition(|of| of.contains(['[', '{']));
+        // As EnvFilter does: what is no name would be a target that nothing has, and the log silent.
+        let is_name = |of: &&&str| of.starts_with(|c: char| c.is_ascii_alphanumeric() || "-:_".contains(c));
+        if let Some(wrong) = usable.iter().find(|of| !is_name(of)) {
+            return Err(Problem::new(format!("`{wrong}` is neither a level nor a target")));
+        }
+        // The warning about what has no effect must be seen.
         let default = LogSettings::default().filter;
-        if usable.is_empty() && !of_spans.is_empty() {
+        if !of_spans.is_empty() && !usable.iter().any(|of| of.parse::<LevelFilter>().is_ok()) {
             usable.push(&default);
         }
         let all: Vec<&str> = first.split(',').chain(usable).filter(|of| !of.is_empty()).collect();

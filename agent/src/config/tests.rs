@@ -173,7 +173,14 @@ fn a_filter_of_the_log_names_levels_and_targets() {
     assert!(!enabled("epitaph::termination", Level::ERROR) && !enabled("kube_client::client", Level::ERROR));
     assert!(enabled("aya::sys", Level::DEBUG), "what a person names is stronger");
     assert!(filter.without_effect.is_empty());
-    for filter in ["epitaph=loud", "a=b=c", "[span]=debug,epitaph=loud"] {
+    for filter in [
+        "epitaph=loud",
+        "a=b=c",
+        "[span]=debug,epitaph=loud",
+        "\"info\"",
+        "*=debug",
+        "info,$LEVEL",
+    ] {
         let error = log_filter(filter).unwrap_err();
         assert!(error.starts_with("bad setting `log.filter`: "), "{error}");
         assert!(error.ends_with("\nremedy: write for example info,epitaph=debug"), "{error}");
@@ -197,13 +204,15 @@ fn a_filter_of_spans_has_no_effect_and_the_rest_has() {
         let found = log_filter(filter).unwrap();
         assert_eq!(found.without_effect, without_effect, "{filter}");
         assert!(found.targets.would_enable(debug_of, &Level::DEBUG), "{filter}");
-        assert!(!found.targets.would_enable("other", &Level::INFO), "{filter}");
+        assert!(!found.targets.would_enable("other", &Level::DEBUG), "{filter}");
     }
-    let found = log_filter("[load_probes]=trace").unwrap();
-    assert!(
-        found.targets.would_enable("epitaph", &Level::INFO),
-        "the default, so that the warning is seen"
-    );
+    for filter in ["[load_probes]=trace", "epitaph[load_probes]=debug,hyper=warn"] {
+        let found = log_filter(filter).unwrap();
+        assert!(
+            found.targets.would_enable("epitaph", &Level::INFO),
+            "the default, so that the warning is seen"
+        );
+    }
 }
 
 #[test]

@@ -444,23 +444,24 @@ impl Live {
                 return Ok(());
             }
         };
-        match turn.missed_since {
-            None => tracing::warn!(
+        if turn.have_stopped {
+            tracing::warn!(
                 remedy = "set kernel.ftrace_enabled to 1 on the node (sysctl)",
                 "refused clients are seen by {} only: the programs at tcp_v4_send_reset and tcp_v6_send_reset have stopped",
                 turn.by
-            ),
-            Some(_) => tracing::info!("refused clients are seen by {} again", turn.by),
+            );
+        } else {
+            tracing::info!("refused clients are seen by {} again", turn.by);
         }
         // What they did not show can be any number.
-        let missed = turn.missed_since.map(|since| Input::Lost {
+        let missed = Input::Lost {
             kind: Kind::Tcp,
             scope: LossScope::Machine,
-            since,
+            since: turn.missed_since,
             count: 1,
-        });
+        };
         let name = ProbeState::REFUSALS.to_owned();
-        for input in [missed, Some(Input::Probe { name, state })].into_iter().flatten() {
+        for input in [missed, Input::Probe { name, state }] {
             let commands = self.pipeline.feed(clock::now(), input)?;
             self.obey(commands)?;
         }

@@ -87,7 +87,11 @@ impl Token {
 
 fn bearer(file: &Path) -> Result<HeaderValue, AccountError> {
     let token = fs::read_to_string(file).map_err(|source| unreadable("token", file, source))?;
-    let mut header = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;
+    let token = token.trim();
+    if token.is_empty() {
+        return Err(AccountError::Missing("token"));
+    }
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))?;
     header.set_sensitive(true);
     Ok(header)
 }

@@ -60,8 +60,10 @@ pub struct Running {
 pub struct Turn {
     /// What shows refused clients from now on.
     pub by: StandIn,
-    /// They run again: who was refused since then may be missing.
-    pub missed_since: Option<Boot>,
+    /// They have stopped; otherwise they run again.
+    pub have_stopped: bool,
+    /// The last try that they passed: who was refused since then may be missing.
+    pub missed_since: Boot,
 }
 
 impl Running {
@@ -73,14 +75,16 @@ impl Running {
                 self.since = None;
                 Some(Turn {
                     by: StandIn::by_functions(untested.as_deref()),
-                    missed_since: Some(since),
+                    have_stopped: false,
+                    missed_since: since,
                 })
             }
             (Err(why), None) => {
                 self.since = Some(before);
                 Some(Turn {
                     by: StandIn::by_client(why),
-                    missed_since: None,
+                    have_stopped: true,
+                    missed_since: before,
                 })
             }
         }
@@ -162,12 +166,13 @@ mod tests {
         assert_eq!(running.took(at(0), &passes), None);
         let stopped = running.took(at(60), &fails).expect("a turn");
         assert_eq!(stopped.by, StandIn::by_client("the program did not see it"));
-        assert_eq!(stopped.missed_since, None, "the state of the probe is the doubt");
+        // Clients of this machine as well, until the probe's state says who sees them.
+        assert_eq!((stopped.have_stopped, stopped.missed_since), (true, at(60)));
         assert_eq!(running.took(at(120), &fails), None);
         let again = running.took(at(180), &passes).expect("a turn");
         assert_eq!(again.by, StandIn::by_functions(None));
         // The last try that they had passed.
-        assert_eq!(again.missed_since, Some(at(60)));
+        assert_eq!((again.have_stopped, again.missed_since), (false, at(60)));
         assert_eq!(running.took(at(240), &passes), None);
     }
 }

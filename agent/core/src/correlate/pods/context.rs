@@ -10,7 +10,7 @@ use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, Pod
 use crate::shutdown::EndedByShutdown;
 use crate::termination::{Role, TerminationFacts};
 use crate::time::{Boot, Wall, WallClock, WallOffset};
-use crate::tolerances::{EVENT_SLACK, EVENT_TRIED, HOLD, RESOLUTION, RUN_GAP};
+use crate::tolerances::{EVENT_RETRIED, EVENT_SLACK, EVENT_TRIED, HOLD, RESOLUTION, RUN_GAP};
 use crate::verdict::{self, Cause};
 
 use super::pod::Pod;
@@ -75,8 +75,17 @@ impl Api {
     /// It did not answer for so long that a kubelet gave an Event up.
     fn may_lack_events(&self, from: Boot, to: Boot) -> bool {
         let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, to)));
-        let mut long = away.filter(|(since, until)| until.since(*since) >= EVENT_TRIED);
-        long.any(|(since, until)| since <= to && until >= from)
+        let mut joined: Option<(Boot, Boot)> = None;
+        for (since, until) in away {
+            let first = joined
+                .filter(|(_, last)| since <= last.plus(EVENT_RETRIED))
+                .map_or(since, |(first, _)| first);
+            joined = Some((first, until));
+            if until.since(first) >= EVENT_TRIED && first <= to && until >= from {
+                return true;
+            }
+        }
+        false
     }
 
     /// By how much its clock is ahead of this node's, at least and at most, nanoseconds; None if the clocks were not compared.
