@@ -37,7 +37,7 @@ pub struct Filter {
     /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists the verdicts. `down`: times in which the node was off
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
-    /// Unclean terminations only; the verdicts unknown and undecided-connections are not unclean: ask for them with --verdict
+    /// Unclean terminations only; the verdicts unknown, undecided-connections and clean-exit (what clients lost is not known) are not unclean: ask for them with --verdict
     #[arg(long)]
     pub unclean: bool,
 }

@@ -89,7 +89,7 @@ and on the other node, by the Service, by the pod's address and by IPv6. *Cured*
 kube-proxy | refused, reset and cut by the clients' own logs | by Epitaph | probes of the kubelet, counted apart | cured: clients, Epitaph
 --- | --- | --- | --- | ---
 iptables | 781, 0, 0 | 782, 0, 0 | 41 refused | 0, 0 (25 s)
-nftables | 719, 0, 0, and 4 within 200 ms after the last | 723, 0, 0 | 40 refused | 0, 0 (22 s)
+nftables | 641, 2, 0 | 642, 2, 0 | 27 refused | 0, 0 (19 s)
 
 A client of the pod's address goes on until the pod is gone; its errors are compared until the last that Epitaph counts; those within 200 ms
 after it may be in the count.

@@ -164,7 +164,7 @@ pub const WORDS: [Word; 62] = [
         ],
         meaning: "Status codes that a proxy or ingress makes itself. 502: the connection to the pod was refused or ended before the \
                   answer. 503: the proxy knows no pod to connect to, or gave up. 504: the pod did not answer in time. In a rollout, \
-                  compare the time with terminations: `epitaph list --since 1h --unclean`. Epitaph does not read answers of the application.",
+                  compare the time with terminations: `epitaph list --since 1h`. Epitaph does not read answers of the application.",
         verdicts: &[
             "refused-connections",
             "reset-connections",
@@ -175,8 +175,9 @@ pub const WORDS: [Word; 62] = [
     },
     Word {
         names: &["ECONNREFUSED", "connection refused", "connect: connection refused"],
-        meaning: "No process listened at that address any more, or not yet; or kube-proxy or a firewall rejected the connection.",
-        verdicts: &["refused-connections", "refused-new-peers", "proxy-rejected"],
+        meaning: "No process listened at that address any more, or not yet; or kube-proxy or a firewall rejected the connection. \
+                  Whether this node's kernel shows all refused clients: `epitaph doctor --only observation`, line `probe tcp_send_reset`.",
+        verdicts: &["refused-connections", "refused-new-peers", "proxy-rejected", "clean-exit"],
     },
     Word {
         names: &[

@@ -34,7 +34,8 @@ pub(super) const PAGE: Page = Page {
         "`/readyz` says that the machine has cgroup v1 only: boot the node with cgroup v2.",
         "The kernel has no such feature: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move the nodes \
          to such a kernel.",
-        "Until then keep the advised preStop sleep in the workloads of this node, and look at the clients' own errors at a rollout.",
+        "Until then give the workloads of this node the preStop sleep that Epitaph advises for them on a node that shows all clients, and look at \
+         the clients' own errors at a rollout.",
     ],
     silence: "On nodes whose kernel will not be upgraded: permanently, by `instance`.",
 };
