@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
@@ -30,6 +31,11 @@ pub fn wall_offset() -> i64 {
 /// `CLOCK_REALTIME`, seconds since the epoch: compared with the times of an API.
 pub fn wall_seconds() -> f64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0.0, |t| t.tv_sec() as f64 + t.tv_nsec() as f64 / 1e9)
+}
+
+/// What a mutex holds, also after a panic of another thread: its own test fails by that.
+pub fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `bytes` random bytes as lower-case hex.

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -16,7 +16,7 @@ use epitaph_tests::http::free_port;
 use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Stop};
 use epitaph_tests::story::{Program, Story};
-use epitaph_tests::sys::boot_now;
+use epitaph_tests::sys::{boot_now, locked};
 use epitaph_tests::timeout::{TIMEOUT, holds, until_within};
 use nix::libc::SIGTERM;
 
@@ -92,16 +92,25 @@ fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Resu
     let lines: Vec<Line> = (0..agents as u64).map(|n| Line::new(&stage, n)).collect::<Result<_, _>>()?;
     // Lines that still kill.
     let left = AtomicUsize::new(lines.len());
+    // Players that still play.
+    let players = AtomicUsize::new(PLAYERS as usize);
     let ended = Mutex::new(Vec::new());
-    let (stage, left, ended) = (&stage, &left, &ended);
+    let (stage, left, players, ended) = (&stage, &left, &players, &ended);
     let lines = std::thread::scope(|scope| {
         let playing: Vec<_> = (1..=PLAYERS)
-            .map(|seed| scope.spawn(move || play(stage, Random(seed << 32 | 0x9e37_79b9), left, ended)))
+            .map(|seed| {
+                scope.spawn(move || {
+                    let _plays = Counted(players);
+                    play(stage, Random(seed << 32 | 0x9e37_79b9), left, ended)
+                })
+            })
             .collect();
         let killing: Vec<_> = lines
             .into_iter()
             .map(|mut line| {
-                scope.spawn(move || kill_and_restart(stage, &mut line, kills, most, (left, ended)).map(|runs| (line, runs)))
+                scope.spawn(move || {
+                    kill_and_restart(stage, &mut line, kills, most, (left, players, ended)).map(|runs| (line, runs))
+                })
             })
             .collect();
         let lines: Vec<_> = killing.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
@@ -150,10 +159,6 @@ fn play(stage: &Stage, mut random: Random, left: &AtomicUsize, ended: &Mutex<Vec
         pause(&mut random, Duration::from_secs(1));
     }
     Ok(())
-}
-
-fn locked(plays: &Mutex<Vec<Play>>) -> MutexGuard<'_, Vec<Play>> {
-    plays.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The moments of plays and kills.
@@ -216,10 +221,10 @@ impl Play {
     }
 }
 
-/// Counts as a line that kills until it is dropped, also by an error.
-struct Killing<'a>(&'a AtomicUsize);
+/// Counts, as a line that kills or a player that plays, until it is dropped, also by an error.
+struct Counted<'a>(&'a AtomicUsize);
 
-impl Drop for Killing<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -231,10 +236,10 @@ fn kill_and_restart(
     line: &mut Line,
     kills: usize,
     most: Duration,
-    (left, ended): (&AtomicUsize, &Mutex<Vec<Play>>),
+    (left, players, ended): (&AtomicUsize, &AtomicUsize, &Mutex<Vec<Play>>),
 ) -> anyhow::Result<Vec<Run>> {
     let begin = now();
-    let killing = Killing(left);
+    let killing = Counted(left);
     let Line {
         journal,
         port,
@@ -275,8 +280,8 @@ fn kill_and_restart(
     })?;
     drop(killing);
     until_within(Duration::from_secs(600), "the plays to end", || {
-        let left = left.load(Ordering::Relaxed);
-        Ok(holds(left == 0, || format!("{left} go on")))
+        let playing = players.load(Ordering::Relaxed);
+        Ok(holds(playing == 0, || format!("{playing} go on")))
     })?;
     // Behind all of them. What was over before is reported and sent by then, held for what may still come, or never reported.
     let marker = stage.play(story("completed"))?;

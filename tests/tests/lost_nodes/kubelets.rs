@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::sys::locked;
 use serde_json::{Value, json};
 
 /// Name and boot id of the nodes that live.
@@ -103,10 +104,6 @@ impl Drop for Kubelets {
             let _ = thread.join();
         }
     }
-}
-
-fn locked(alive: &Alive) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-    alive.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run(
