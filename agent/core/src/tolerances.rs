@@ -160,9 +160,10 @@ pub const ANNOUNCED: Duration = Duration::from_millis(200);
 pub const LINGERS: Duration = Duration::from_secs(60);
 /// The Events are listed so long before: an answer takes seconds, and a second list may follow.
 pub const LISTED_BEFORE: Duration = Duration::from_secs(15);
-/// A kubelet tries to write an Event twelve times, ten seconds apart, the second time sooner: an outage of the API that is shorter loses none.
+/// A kubelet tries to write an Event twelve times, ten seconds apart, the second time sooner (client-go's `maxTriesPerEvent` and
+/// `defaultSleepDuration`; not measured): an outage of the API that is shorter loses none.
 pub const EVENT_TRIED: Duration = Duration::from_secs(100);
-/// Between two of these tries, and their time: an API that answers for less may answer none.
+/// Ten seconds between two of these tries, and five for a request: an API that answers for less may answer none.
 pub const EVENT_RETRIED: Duration = Duration::from_secs(15);
 /// A kubelet that cannot stop a pod tries again after 10 s to 15 s, each time with an Event: an older one may be of a try before the last, which
 /// was successful.

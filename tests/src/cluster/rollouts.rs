@@ -23,8 +23,8 @@ use placed::{Called, Client, Placed};
 
 /// Tolerated difference of the agent's count: this, or 2 % of the clients' own.
 const SLACK: u64 = 1;
-/// Of placed rollouts, whatever the number: the largest measured difference is 2 of 1003 (docs/kernels.md), because the window can end while a
-/// client connects. Fewer than the probes of the kubelet that are refused, which must not count as clients: one each second, of two pods, for
+/// Of placed rollouts, whatever the number: the largest measured difference is 2 of 1003, because the window can end while a client connects,
+/// and 1 of 781 (docs/kernels.md) since what comes within [`AT_THE_END`] is apart. Fewer than the probes of the kubelet that are refused, which must not count as clients: one each second, of two pods, for
 /// [`LINGER`].
 const SLACK_OF_PLACED: u64 = 3;
 /// How long a server of a placed rollout lives on after its listener has closed: the kubelet goes on with the readiness probe.

@@ -134,10 +134,11 @@ pub fn all(stage: &Stage, proxy: &'static str) -> anyhow::Result<Vec<Row>> {
         "mountpoint -q {ROOT} || {{ mkdir -p {ROOT} && ctr --namespace k8s.io images mount {VICTIM} {ROOT}; }}; systemctl stop kubelet containerd"
     ))?;
     let rows = set_proxy(stage, proxy).and_then(|()| rolled(stage, proxy));
+    let restored = others.run("systemctl start containerd kubelet").map(drop);
     if proxy != DEFAULT {
         set_proxy(stage, DEFAULT)?;
     }
-    others.run("systemctl start containerd kubelet")?;
+    restored?;
     rows.with_context(|| format!("with kube-proxy's mode {proxy}"))
 }
 

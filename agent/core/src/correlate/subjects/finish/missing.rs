@@ -288,7 +288,7 @@ impl Life<'_> {
     }
 }
 
-/// PID 1 ended with nobody left, whom the kernel would end after it. Any other process leaves the others to end later.
+/// PID 1, which has exited and left no process that the kernel would end after it. Any other process leaves the others to end later.
 fn is_last(main: &Candidate) -> bool {
     main.is_ns_init() && main.exit.is_none_or(|exit| !exit.left_others)
 }

@@ -73,11 +73,11 @@ pub(in crate::correlate::subjects) fn killed(
     let since = defaults.since();
     // While nobody stops the subject, what is sent inside is not recorded: an earlier signal that waits, or a later one after a thread waited for
     // this one, or a debugger took it. Nor is what ended a process that is only a zombie when this one comes.
-    let is_unsure = |fact: &InnerSignal, at: Boot| {
+    let is_unsure = |fact: &InnerSignal, at: Boot, exited: Option<Boot>| {
         let may_be_read = stop.is_none() && (fact.state.blocked || fact.state.sigwait || fact.state.traced);
         fact.result == SignalResult::AlreadyPending
             || fact.signal != Signal::KILL && may_be_read
-            || super::exit(state, &id(&fact.target)).is_some_and(|exit| exit.at < at)
+            || exited.is_some_and(|exited| exited < at)
     };
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
@@ -91,10 +91,10 @@ pub(in crate::correlate::subjects) fn killed(
                 .filter(|exit| exit.status.signal() == Some(signal))
                 .and_then(|_| defaults.has_ended(fact)),
         };
-        at.filter(|_| is_anothers).map(|at| (at, fact))
+        at.filter(|_| is_anothers).map(|at| (at, fact, exit.map(|exit| exit.at)))
     });
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
-    for (at, fact) in kills {
+    for (at, fact, exited) in kills {
         let held = with_exit(timeline.sockets.held(fact.target.tgid, at), served(state, &id(&fact.target)));
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
@@ -104,7 +104,7 @@ pub(in crate::correlate::subjects) fn killed(
         if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
-        let is_unsure = is_unsure(fact, at);
+        let is_unsure = is_unsure(fact, at, exited);
         killed.push(Killed {
             process: fact.target,
             kill: InnerKill {
