@@ -244,6 +244,7 @@ mod tests {
         for module in [
             "xtask/helm",
             "xtask/jaeger",
+            "xtask/containerd",
             "xtask/kubernetes",
             "xtask/kubernetes-1.28",
             "xtask/kwok",

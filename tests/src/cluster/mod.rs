@@ -35,7 +35,7 @@ use crate::jaeger::Jaeger;
 /// This machine's loopback as QEMU's user networking shows it to a guest.
 pub const HOST_FOR_GUESTS: &str = "10.0.2.2";
 pub const MOST_NODES: u8 = 9;
-/// Stop signals by spec are still alpha in Kubernetes 1.36; only pods that ask for one are changed by the gate.
+/// Stop signals by spec are still alpha in Kubernetes 1.37; only pods that ask for one are changed by the gate.
 const FEATURE_GATES: &[(&str, bool)] = &[("ContainerStopSignals", true)];
 /// Directory of the nodes' own ones.
 const NODES: &str = "nodes";

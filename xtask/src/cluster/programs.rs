@@ -1,4 +1,4 @@
-//! The cluster's programs, each from its Go module by name and version: `xtask/kubernetes/go.mod`.
+//! The cluster's programs, each from its Go module by name and version: `xtask/kubernetes/go.mod`, `xtask/containerd/go.mod`.
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +16,8 @@ use crate::{
 
 /// What an everyday test needs: an API server with its store, and a client.
 pub const API: &[&str] = &["etcd", "kube-apiserver", "kubectl"];
+const KUBERNETES: &str = "xtask/kubernetes";
+const CONTAINERD: &str = "xtask/containerd";
 /// Version and go.mod of the oldest Kubernetes that the chart is for.
 const OLDEST: &str = "xtask/kubernetes-1.28";
 /// What runs on the host besides.
@@ -39,15 +41,30 @@ const PACKAGES: &[(&str, &str)] = &[
     ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
 ];
 
-/// Builds what is named, all in one call; name → file.
+/// Builds what is named, all of a module in one call; name → file.
 pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
-    build_from(&shell::root().join("xtask/kubernetes"), names)
+    let (containerd, kubernetes): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_containerds(name));
+    let mut programs = BTreeMap::new();
+    for (module, names) in [(KUBERNETES, kubernetes), (CONTAINERD, containerd)] {
+        if !names.is_empty() {
+            programs.extend(build_from(module, &names)?);
+        }
+    }
+    Ok(programs)
+}
+
+fn is_containerds(name: &str) -> bool {
+    package(name).is_some_and(|package| package.starts_with("github.com/containerd/"))
+}
+
+fn package(name: &str) -> Option<&'static str> {
+    PACKAGES.iter().find(|(known, _)| *known == name).map(|(_, package)| *package)
 }
 
 /// [`API`] with the oldest API server; the others are the newest, as a person's kubectl may be.
 pub fn build_oldest() -> Result<BTreeMap<String, PathBuf>> {
     let mut programs = build(API)?;
-    programs.extend(build_from(&shell::root().join(OLDEST), &["kube-apiserver"])?);
+    programs.extend(build_from(OLDEST, &["kube-apiserver"])?);
     Ok(programs)
 }
 
@@ -83,11 +100,15 @@ pub fn crio() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn build_from(module: &Path, names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
-    let package = |name: &&str| PACKAGES.iter().find(|(known, _)| known == name).map(|(_, package)| *package);
-    let packages: Option<Vec<&str>> = names.iter().map(package).collect();
+fn build_from(module: &str, names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    let packages: Option<Vec<&str>> = names.iter().map(|name| package(name)).collect();
     let packages = packages.with_context(|| format!("one of {} is not a program of the cluster", names.join(", ")))?;
-    let ldflags = stamps(module)?;
+    let module = &shell::root().join(module);
+    // containerd's are known by their module's version.
+    let ldflags = match module.ends_with(CONTAINERD) {
+        true => String::new(),
+        false => stamps(module)?,
+    };
     let flags = Flags {
         ldflags: &ldflags,
         ..Flags::default()
@@ -123,10 +144,16 @@ mod tests {
 
     #[test]
     fn every_program_is_a_tool_of_the_go_mod() {
-        let text = fs::read_to_string(shell::root().join("xtask/kubernetes/go.mod")).unwrap();
-        let tools: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('\t')).collect();
+        let tools = |module: &str| {
+            let text = fs::read_to_string(shell::root().join(module).join("go.mod")).unwrap();
+            text.lines()
+                .filter_map(|line| line.strip_prefix('\t').map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        let (kubernetes, containerd) = (tools(KUBERNETES), tools(CONTAINERD));
         for (name, package) in PACKAGES {
-            assert!(tools.contains(package), "{name}");
+            let tools = if is_containerds(name) { &containerd } else { &kubernetes };
+            assert!(tools.iter().any(|tool| tool == package), "{name}");
         }
         let all: Vec<&str> = [API, CONTROL_PLANE, NODE].concat();
         assert_eq!(all.len(), PACKAGES.len());
@@ -134,8 +161,8 @@ mod tests {
 
     #[test]
     fn the_stamp_is_the_version_required() {
-        let text = "require (\n\tk8s.io/kubelet v0.36.3 // indirect\n\tk8s.io/kubernetes v1.36.3 // indirect\n)\n";
-        assert_eq!(required(text, "k8s.io/kubernetes"), Some("v1.36.3"));
+        let text = "require (\n\tk8s.io/kubelet v0.37.2 // indirect\n\tk8s.io/kubernetes v1.37.2 // indirect\n)\n";
+        assert_eq!(required(text, "k8s.io/kubernetes"), Some("v1.37.2"));
         assert_eq!(required(text, "k8s.io/kube"), None);
     }
 }
