@@ -181,7 +181,7 @@ pub const STORIES: &[Story] = &[
             |name| in_place(name, json!({"command": ["sh", "-c", "sleep 30; exit 88"]}), json!({})),
             &[
                 Act::OnNode(
-                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 15; systemctl start kubelet",
+                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 45; systemctl start kubelet",
                 ),
                 Act::UntilRestarted,
             ],
