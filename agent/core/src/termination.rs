@@ -12,7 +12,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
-use crate::ledger::{Hole, MissingEvidence};
+use crate::ledger::{Claim, Hole, MissingEvidence};
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -624,9 +624,7 @@ impl TerminationFacts {
         // The exit of a process that is killed may be late.
         let deadline = self.kill.as_ref().map_or(self.begin, |kill| kill.at);
         let (begin, missing) = (self.begin, &mut self.missing);
-        missing
-            .stops
-            .retain(|hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
+        missing.retain(Claim::NoStop, |hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
         self.gaps.late_start &= missing.late_start().is_some();
         self.gaps
             .unobserved

@@ -16,7 +16,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, si_code};
 use crate::ids::{Pid, Signal, SystemCall};
 use crate::kubernetes::PodContext;
-use crate::ledger::{Hole, Origin};
+use crate::ledger::{Claim, Hole, Origin};
 use crate::pod::ContainerKind;
 use crate::termination::{
     Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
@@ -445,9 +445,9 @@ fn at_start(case: &Case<'_>) -> &'static str {
 /// Each program that the main process executed has a record: of a process of which no record can have been lost longer ago than is known here.
 fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
     let missing = &case.missing;
-    let is_whole = missing.late_start().is_none() && !missing.gap && !missing.begins_late;
+    let is_lost = missing.has_any(Claim::Executed) || missing.lacks(Claim::Main, Kind::ProcessExec);
     let is_young = case.end.since(main.start) < LATE_REACH;
-    is_whole && is_young && !missing.may_lack(Kind::ProcessExec)
+    is_young && !is_lost && missing.late_start().is_none() && !missing.has_gap(Claim::Main)
 }
 
 /// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.
@@ -657,7 +657,7 @@ fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
 /// Why the first stop signal may have come before the observation.
 fn late_start(case: &Case<'_>) -> String {
     match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
-        _ if case.missing.begins_late => "the recording begins too late".to_owned(),
+        _ if case.missing.begins_late(case.end) => "the recording begins too late".to_owned(),
         (false, Some(unobserved)) => format!("{unobserved} before"),
         _ => "the process started before the observation began".to_owned(),
     }
@@ -667,7 +667,7 @@ fn late_start(case: &Case<'_>) -> String {
 fn begun_before(case: &Case<'_>) -> String {
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
     let is_gap = |hole: &Hole| hole.why == Origin::Gap;
-    let why = match case.missing.earlier_stops.iter().all(is_gap) {
+    let why = match case.missing.of(Claim::FirstStop).all(is_gap) {
         false => "the record of an earlier stop signal may be lost".to_owned(),
         true => format!("epitaph did not observe for part of the time before this {first}"),
     };

@@ -7,6 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
+use crate::ledger::Claim;
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
@@ -126,7 +127,7 @@ impl Pod {
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
         let missing = &held.facts.missing;
-        let mut stops = missing.stops.iter().filter_map(|hole| hole.to);
+        let mut stops = missing.of(Claim::NoStop).filter_map(|hole| hole.to);
         stops.any(|since| !self.is_long_before(since, held.facts.end))
     }
 

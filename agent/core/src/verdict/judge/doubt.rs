@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Case, Finding, Missing, kernel, kubernetes};
 use crate::event::Kind;
-use crate::ledger::{self, Hole, not_kept};
+use crate::ledger::{self, Claim, Hole, not_kept};
 use crate::termination::Role;
 use crate::time::Boot;
 use crate::verdict::Exit;
@@ -101,7 +101,7 @@ pub(in crate::verdict) fn may_have_begun_before(case: &Case<'_>) -> bool {
 fn earlier_stops(case: &Case<'_>) -> Vec<Hole> {
     let is_excused = |until: Boot| kubernetes::was_not_asked_before(case, until);
     let hides = |hole: &&Hole| hole.why != ledger::Origin::Gap || !hole.to.is_some_and(is_excused);
-    case.missing.earlier_stops.iter().filter(hides).copied().collect()
+    case.missing.of(Claim::FirstStop).filter(hides).copied().collect()
 }
 
 /// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
@@ -138,11 +138,12 @@ pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
 
 fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
-    if !holes.main_unsure.is_empty() {
+    let unsure: Vec<Hole> = holes.of(Claim::WhichMain).copied().collect();
+    if !unsure.is_empty() {
         let began_in = |gap: &Hole| gap.why == ledger::Origin::Gap && case.main().is_some_and(|main| gap.from <= main.start);
-        return Some(match holes.main_unsure.iter().any(began_in) {
+        return Some(match unsure.iter().any(began_in) {
             true => Missing::Main,
-            false => Missing::records(&holes.main_unsure),
+            false => Missing::records(&unsure),
         });
     }
     let hidden = earlier_stops(case);
@@ -157,25 +158,25 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
     }
-    let of_main = holes.lost.iter().filter(|hole| rests.iter().any(|ask| ask.is_of(hole)));
+    let of_main = holes.lost(Claim::Main).filter(|hole| rests.iter().any(|ask| ask.is_of(hole)));
     let each = |hole: &&Hole| rests.iter().any(|ask| matches!(ask, Ask::Each(kind) if hole.is_of(*kind)));
-    let lost: Vec<Hole> = of_main.chain(holes.lost_inside.iter().filter(each)).copied().collect();
+    let lost: Vec<Hole> = of_main.chain(holes.lost(Claim::Others).filter(each)).copied().collect();
     if !lost.is_empty() {
         return Some(Missing::records(&lost));
     }
-    let lost = holes.lost_stops();
+    let lost: Vec<Hole> = holes.lost(Claim::NoStop).copied().collect();
     if rests.contains(&Ask::NoStop) && !lost.is_empty() {
         return Some(Missing::not_kept(&lost).unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
     let rests_on_others = finding.exit != Exit::NonzeroExit && rests.iter().any(of_others);
-    (!rests.is_empty() && holes.gap || rests_on_others && holes.gap_below).then_some(Missing::Gap)
+    (!rests.is_empty() && holes.has_gap(Claim::Main) || rests_on_others && holes.has_gap(Claim::Others)).then_some(Missing::Gap)
 }
 
 impl Missing {
     fn late_start(case: &Case<'_>) -> Missing {
-        if case.missing.begins_late {
+        if case.missing.begins_late(case.end) {
             Missing::NotRecorded
         } else {
             Missing::LateStart

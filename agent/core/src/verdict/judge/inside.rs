@@ -9,6 +9,7 @@ use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
+use crate::ledger::Claim;
 use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::{AFTER_DISCARD, NO_TIME, ONLY_WAITED, REFLEX};
@@ -208,7 +209,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
-    case.missing.lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit))
+    case.missing.lacks(Claim::Others, Kind::ProcessExit)
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a

@@ -8,6 +8,7 @@ use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
+use crate::ledger::Claim;
 use crate::termination::{Killed, Open, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
@@ -184,7 +185,7 @@ pub(super) fn stopped(case: &Case<'_>, _: &Finding) -> Found {
 pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
     let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
     let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.may_lack(Kind::OomVictim);
+    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.lacks(Claim::Main, Kind::OomVictim);
     // Kubernetes did not ask before: whether another party did, the API does not show.
     let otherwise = match case.missing.late_start().is_some() || may_be_oom {
         true => Cause::Unknown,
@@ -320,9 +321,12 @@ pub(super) fn finding(exit: Exit, cause: Cause, why: Why, rests: &'static [Ask])
 /// before any other: if its record may be missing, only Kubernetes knows the cause.
 pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
-    let may_miss = case.missing.may_lack(Kind::SignalGenerate)
-        || !case.missing.lost_stops().is_empty()
-        || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
+    let may_miss = case.missing.lacks(Claim::Main, Kind::SignalGenerate)
+        || case.missing.lost(Claim::NoStop).next().is_some()
+        || !is_runtimes
+            && (may_have_been_stopped_before(case)
+                || case.missing.has_gap(Claim::Main)
+                || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => kubernetes::stopped(case),

@@ -4,6 +4,7 @@ use super::{killed, seconds, upper};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
+use crate::ledger::Claim;
 use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::evidence;
@@ -240,7 +241,7 @@ fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
 
 /// No signal among the processes is missing.
 fn is_whole(case: &Case<'_>) -> bool {
-    case.missing.lost_inside.is_empty()
+    case.missing.lost(Claim::Others).next().is_none()
 }
 
 fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
