@@ -2,7 +2,7 @@
 //! an earlier OOM kill of another process left behind, a code in place of one that nobody had asked for in time.
 
 use super::Exit;
-use super::judge::Case;
+use super::case::Case;
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::Reported;

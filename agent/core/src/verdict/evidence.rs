@@ -2,12 +2,11 @@
 
 mod kubernetes;
 
-use super::judge::Case;
-use super::sentence::{actor, is_named, is_systemd, many, seconds, target};
+use super::case::Case;
+use super::words::{actor, how, is_named, is_systemd, many, of_role, seconds, target};
 use super::{Evidence, Source};
 use crate::attribute::Subject;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
-use crate::ids::Signal;
+use crate::event::{Disposition, Kind, SignalResult, TargetState};
 use crate::termination::{Actor, Count, OomRole, RefusedSource, Role};
 use crate::time::Boot;
 
@@ -67,7 +66,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
     for oom in case.oom() {
         let who = match oom.role {
             OomRole::Main => "the main process".to_owned(),
-            role => format!("not the main process{}", super::sentence::of_role(role)),
+            role => format!("not the main process{}", of_role(role)),
         };
         let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
         add(oom.at, Kind::OomVictim, text);
@@ -91,7 +90,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             "`{}` (pid {}) {}",
             child.process.comm,
             child.process.tgid,
-            status(child.exit.status)
+            how(child.exit.status)
         );
         add(child.exit.at, Kind::ProcessExit, text);
     }
@@ -99,7 +98,7 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         add(
             exit.at,
             Kind::ProcessExit,
-            format!("{} {}", target(case.main()), status(exit.status)),
+            format!("{} {}", target(case.main()), how(exit.status)),
         );
     }
     for closed in &case.traffic().listeners {
@@ -204,7 +203,7 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
             add(raised.at, Kind::SignalGenerate, text);
         }
         if let Some(exit) = forward.exit {
-            add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
+            add(exit.at, Kind::ProcessExit, format!("{who} {}", how(exit.status)));
         }
     }
     for killed in case.inside.killed_programs() {
@@ -283,19 +282,5 @@ fn state(state: TargetState) -> String {
         String::new()
     } else {
         format!("; {}", words.join(", "))
-    }
-}
-
-pub(super) fn status(status: ExitStatus) -> String {
-    match status {
-        ExitStatus::Exited(code) => format!("exited with code {code}"),
-        ExitStatus::Signaled { signal, core_dumped } => {
-            let core = if core_dumped && signal != Signal::KILL {
-                ", core dumped"
-            } else {
-                ""
-            };
-            format!("was terminated by {signal}{core}")
-        }
     }
 }

@@ -4,7 +4,8 @@ use crate::event::Kind;
 use crate::node::{InhibitMode, Inhibitor, SignalSender};
 use crate::shutdown::{Ending, NodeShutdownFacts};
 use crate::time::Boot;
-use crate::verdict::{Evidence, Source, seconds};
+use crate::verdict::words::seconds;
+use crate::verdict::{Evidence, Source};
 
 use super::clients::name;
 use super::sentence::setting;

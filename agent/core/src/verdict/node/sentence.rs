@@ -7,8 +7,7 @@ use super::{Missing, NoLock, Why, blockers, clients, outcome, table};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::tolerances::BUS_APART;
-use crate::verdict::seconds;
-use crate::verdict::sentence::{lower, many, were};
+use crate::verdict::words::{lower, many, seconds, were};
 
 /// Pods that a sentence names.
 const NAMED: usize = 3;

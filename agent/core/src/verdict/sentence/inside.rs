@@ -1,14 +1,15 @@
 //! The stop signal's way from the main process to the process that people wrote.
 
-use super::{killed, seconds, upper};
+use super::killed;
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
 use crate::ledger::Claim;
 use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
-use crate::verdict::evidence;
-use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main, worst};
+use crate::verdict::case::Case;
+use crate::verdict::judge::{Blocked, Finding, InnerEnd, outlived_main, worst};
+use crate::verdict::words::{self, manager, seconds, subject, target, the_runtime, upper};
 
 /// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
 const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
@@ -84,7 +85,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             format!("{chain}, {how}{}: {lost} was lost", left(case))
         }
         InnerEnd::Nonzero => {
-            let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+            let status = forward.exit.map_or(String::new(), |exit| words::how(exit.status));
             format!("{chain}, {handled} {status}, {took} later")
         }
         InnerEnd::AtOnce => format!("{chain}, which had no time for its shutdown: {}", killed_by(case, forward)),
@@ -104,7 +105,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             format!(
                 "{chain}; {by} sent {with} to {who}, {took} after {signal}, during the grace period; the sender is neither the runtime nor a \
                  process of the {}",
-                super::subject(case)
+                subject(case)
             )
         }
         InnerEnd::Abandoned => {
@@ -130,7 +131,7 @@ fn whole_chain(case: &Case<'_>, last: &Forward) -> String {
 
 /// "PID 1 `bash` then exited with code 0".
 fn main_end(case: &Case<'_>) -> String {
-    format!("{} then {}", super::target(case.main()), super::status(case))
+    format!("{} then {}", target(case.main()), words::status(case))
 }
 
 /// Who ended it from outside, and by which signal.
@@ -154,7 +155,7 @@ pub(super) fn failed(case: &Case<'_>) -> Option<String> {
     };
     let mut failed = case.inside.forwards.iter().filter(has_failed);
     let first = failed.next()?;
-    let status = first.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+    let status = first.exit.map_or(String::new(), |exit| words::how(exit.status));
     let others = match failed.count() {
         0 => String::new(),
         1 => ", and 1 other process exited with an error".to_owned(),
@@ -177,7 +178,7 @@ pub(super) fn unread(how: Blocked, signal: Signal) -> String {
 
 /// The main process and its second signal.
 pub(super) fn in_vain(main: &MainProcess, signal: Signal) -> String {
-    let who = super::target(Some(main));
+    let who = target(Some(main));
     format!(
         "{who} entered its {signal} handler, which raised {signal} again for the default action; PID 1 has none, so the kernel discarded \
          the second signal"
@@ -274,7 +275,7 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let who = names(case, &alike().map(|killed| killed.process).collect::<Vec<_>>());
     let by = match worst.kill.role {
         Role::Kernel => "the kernel".to_owned(),
-        Role::Runtime => super::the_runtime(case).to_owned(),
+        Role::Runtime => the_runtime(case).to_owned(),
         Role::Unknown => "an unknown sender".to_owned(),
         Role::Itself | Role::Inside => name(case.main(), &case.inside, &worst.kill.sender),
         Role::Other => format!("`{}` (pid {})", worst.kill.sender.comm, worst.kill.sender.tgid),
@@ -311,12 +312,12 @@ pub(super) fn names_of_killed(case: &Case<'_>) -> String {
 pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
     let killed = worst(&case.inside)?;
     let who = name(case.main(), &case.inside, &killed.process);
-    let main = super::target(case.main());
+    let main = target(case.main());
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     Some(match killed.kill.role {
         Role::Other | Role::Unknown => format!(
             "find out why {who} was killed, and use the stop command of the {} instead",
-            super::manager(case)
+            manager(case)
         ),
         _ if killed.kill.signal != Signal::KILL => {
             let waits = match killed.kill.at >= case.end {
@@ -414,10 +415,10 @@ pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usiz
             let (by, with) = killer(case, forward);
             Some(format!(
                 "find out why {by} sent {with}, and use the stop command of the {} instead",
-                super::manager(case)
+                manager(case)
             ))
         }
-        InnerEnd::Abandoned => Some(wait_for(&super::target(case.main()), &who)),
+        InnerEnd::Abandoned => Some(wait_for(&target(case.main()), &who)),
         InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who)),
         InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
             Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
@@ -444,7 +445,7 @@ pub(super) fn to_unsignalled(case: &Case<'_>) -> String {
 fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
     let signal = super::remedy::stop_signal(case);
     let comm = case.main().map(|main| main.comm).unwrap_or_default();
-    to_others(case, (&super::target(case.main()), comm), others, signal)
+    to_others(case, (&target(case.main()), comm), others, signal)
 }
 
 /// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
@@ -454,7 +455,7 @@ fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess]
         return format!(
             "{who} only keeps the {} running: start {others} in the foreground instead (with `exec` in a shell), so that {signal} reaches the \
              service",
-            super::subject(case)
+            subject(case)
         );
     }
     if comm == Comm::new("runsvdir") && signal == Signal::TERM {
@@ -574,7 +575,7 @@ fn then_killed(case: &Case<'_>) -> String {
 /// Who kills the others once the main process has exited.
 pub(super) fn killer_of_others(case: &Case<'_>) -> &'static str {
     match case.main() {
-        Some(main) if !main.is_ns_init => super::the_runtime(case),
+        Some(main) if !main.is_ns_init => the_runtime(case),
         _ => "the kernel",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
+use super::{inside, kubernetes};
 use crate::attribute::{Attribution, Subject};
 use crate::event::{Disposition, ExitStatus, Kind};
 use crate::ids::Signal;
@@ -10,8 +10,10 @@ use crate::termination::{Open, Role, Traffic};
 use crate::time::Boot;
 use crate::tolerances::{NO_TIME, YOUNG};
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
+use crate::verdict::case::Case;
+use crate::verdict::judge::{self, Blocked, Crash, Finding, Missing, Why};
 use crate::verdict::table::row;
+use crate::verdict::words::{actor, clients_were, lower, manager, many, records, seconds, subject, target};
 use crate::verdict::{Exit, TrafficAxis};
 
 /// Whose settings a remedy can name.
@@ -94,7 +96,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
              or run a small init such as tini",
             target(case.main())
         )),
-        (Why::CutByShutdown, _) => Some(match super::super::judge::own_grace(case) {
+        (Why::CutByShutdown, _) => Some(match judge::own_grace(case) {
             Some((had, own)) => format!(
                 "raise the kubelet's shutdown grace period by at least {} s, or lower terminationGracePeriodSeconds to what the shutdown \
                  of the process needs",
@@ -434,7 +436,7 @@ fn lost(case: &Case<'_>) -> String {
     format!(
         "raise `kernel.ring_bytes`, unless processes of the {0} itself send signals, exit or connect thousands of times per second: each {0} has a \
          budget of records",
-        super::subject(case)
+        subject(case)
     )
 }
 
@@ -451,8 +453,8 @@ fn of_records(case: &Case<'_>, kinds: &[Kind]) -> String {
     format!(
         "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
          does not change the budget",
-        super::subject(case),
-        super::records(kinds),
+        subject(case),
+        records(kinds),
         seconds(time)
     )
 }
