@@ -8,6 +8,7 @@ mod clients;
 mod connection;
 mod dropped;
 mod evidence;
+mod fact;
 mod finish;
 mod inside;
 mod listeners;
