@@ -3,11 +3,12 @@
 mod clients;
 mod inside;
 mod kubernetes;
+mod oom;
 mod remedy;
 mod unknown;
 
 use super::case::Case;
-use super::judge::{Crash, Finding, Why, by_systemd_shutdown, may_have_begun_before, own_grace};
+use super::judge::{Blocked, Crash, Finding, Why, by_systemd_shutdown, may_have_begun_before, own_grace};
 use super::words::*;
 use super::{Cause, Exit, TrafficAxis};
 use clients::clients;
@@ -16,13 +17,12 @@ pub(super) use kubernetes::own_grace as grace_of_pod;
 pub(super) use remedy::remedy;
 use unknown::{late_start, unknown};
 
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, si_code};
+use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
 use crate::ids::{Signal, SystemCall};
 use crate::kubernetes::PodContext;
 use crate::ledger::{Claim, Hole, Origin};
-use crate::pod::ContainerKind;
-use crate::termination::{Fatal, MainProcess, OomKill, Role, Stop};
-use crate::tolerances::{CHILD_REACH, HANDLER_LATE, LATE_REACH, YOUNG};
+use crate::termination::{Fatal, MainProcess, Role, Stop};
+use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
@@ -39,7 +39,7 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     let left = (!is_clean && !matches!(finding.why, Why::Below(_)) && case.stop().is_none())
         .then(|| inside::killed_below(case))
         .flatten();
-    let oom = out_of_memory(case, finding);
+    let oom = oom::beside(case, finding);
     for clause in failed
         .into_iter()
         .chain(left)
@@ -80,8 +80,7 @@ pub fn in_container(context: &PodContext, sentence: &str) -> String {
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     let who = target(case.main());
     let stopped = stopped(case);
-    let ended = case.exit.map_or(case.end, |exit| exit.at);
-    let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
+    let took = took(case);
     let killed = killed(case);
     match &finding.why {
         Why::Completed if case.kubernetes.is_some_and(|context| context.stop_reason.is_some()) => {
@@ -120,126 +119,22 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
             }
         }
-        Why::Nonzero => match case.stop() {
-            Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
-            None if finding.cause == Cause::Unknown && case.missing.late_start().is_some() => format!(
-                "{who} {}; {}, so a stop signal may have come before",
-                status(case),
-                late_start(case)
-            ),
-            None => format!("{who} {}{}", by_itself(case), young(case)),
-        },
+        Why::Nonzero => nonzero(case, finding, &who),
         Why::Ignored => format!("{stopped}; {killed}"),
         Why::RaisedInVain => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
             format!("{in_vain}; {killed}")
         }
-        Why::CutByShutdown => {
-            let own = own_grace(case);
-            let of = own.map_or(String::new(), |(_, own)| {
-                format!(", before the end of the container's grace period of {}", seconds(own))
-            });
-            let by = case.kill().is_some_and(by_systemd_shutdown);
-            let who_killed = if by {
-                "systemd-shutdown sent SIGKILL to all processes"
-            } else {
-                killed.as_str()
-            };
-            match case.stop() {
-                Some(_) => format!("{stopped}; {who_killed}{of}"),
-                None => format!("{who_killed}; {who} received no stop signal"),
-            }
-        }
-        Why::RanAtShutdown => {
-            let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
-            let had = had.map_or(String::new(), |(ran, stop)| {
-                format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
-            });
-            format!("{who} still ran{had}, when the shutdown of the node stopped all processes")
-        }
-        Why::Blocked(how) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            let unread = match remedy::had_no_time(case, *how) {
-                true => "which had no time to act on the signal".to_owned(),
-                false => inside::unread(*how, signal),
-            };
-            format!("{}, {unread}; {killed}", sent(case))
-        }
-        Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
-            let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
-                None if finding.why == Why::AfterGrace => {
-                    "which reads the signal without a handler (signalfd or sigwait)".to_owned()
-                }
-                Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
-                    format!("the handler started {} later", seconds(at.since(stop.at)))
-                }
-                _ => "the handler started".to_owned(),
-            };
-            let sent_on = match (inside::sent_on(case), inside::waited_for(case)) {
-                (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
-                (None, Some(others)) => format!(" and sent no signal to {others}"),
-                (None, None) => String::new(),
-            };
-            format!("{}, {handled}{sent_on}, but {}: {killed}", sent(case), unfinished(case))
-        }
-        Why::Forced => match case.kill() {
-            Some(kill) => {
-                let by = runtime(case, &kill.sender);
-                // Others' signals that mostly mean "reload" explain nothing.
-                let before = match case.stop().filter(|stop| stop.signal.is_conventional_stop()) {
-                    Some(stop) => format!(
-                        "without a stop signal of its own, {} after {} had sent {}",
-                        seconds(kill.at.since(stop.at)),
-                        sender_of(case, stop),
-                        stop.signal
-                    ),
-                    None => "without a stop signal first".to_owned(),
-                };
-                format!("{by} sent SIGKILL{} to {who} {before}", by_cgroup(kill.cgroup_kill))
-            }
-            None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
-        },
-        Why::Oom => {
-            let before = case.stop().map_or(String::new(), |stop| {
-                format!(", {} after {}", since(case, stop.at), stop.signal)
-            });
-            format!("the OOM killer killed {who} because memory ran out{before}{}", at_start(case))
-        }
-        Why::OomByDaemon => {
-            let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
-            let before = case.stop().map_or(String::new(), |stop| {
-                format!(", {} after {}", since(case, stop.at), stop.signal)
-            });
-            let why = case
-                .oomd_reason
-                .as_ref()
-                .map_or(String::new(), |why| format!(" ({})", why.escape_debug()));
-            format!("{by} killed {who} because memory was running out{why}{before}")
-        }
-        Why::OomChild => oom_child(case, &who),
-        Why::KilledByOther => {
-            let Some(fatal) = case.fatal() else {
-                return format!("{who} was killed");
-            };
-            let whence = match fatal.sender.role {
-                Role::Inside => format!("the sender is another process of the same {}", subject(case)),
-                _ => "the sender is neither the runtime nor the process itself".to_owned(),
-            };
-            let core = core(case);
-            let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
-                format!(
-                    ", {} after {}, during the grace period",
-                    seconds(fatal.at.since(stop.at)),
-                    stop.signal
-                )
-            });
-            format!(
-                "{} sent {} to {who}{core}{inside}; {whence}",
-                actor(&fatal.sender),
-                fatal.signal
-            )
-        }
+        Why::CutByShutdown => cut_by_shutdown(case, &who),
+        Why::RanAtShutdown => ran_at_shutdown(case, &who),
+        Why::Blocked(how) => blocked(case, *how),
+        Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => after_grace(case, finding),
+        Why::Forced => forced(case, &who),
+        Why::Oom => oom::main(case, &who),
+        Why::OomByDaemon => oom::by_daemon(case, &who),
+        Why::OomChild => oom::child(case, &who),
+        Why::KilledByOther => killed_by_other(case, &who),
         Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
         Why::ChildCrashed | Why::ChildFailed => child_crashed(case, &who),
@@ -256,6 +151,128 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::NeverStarted => kubernetes::never_started(case),
         Why::Unknown(missing) => unknown(case, missing, &who),
     }
+}
+
+fn nonzero(case: &Case<'_>, finding: &Finding, who: &str) -> String {
+    let took = took(case);
+    match case.stop() {
+        Some(_) => format!(
+            "{}{} the process {}, {took} later",
+            stopped(case),
+            ran_handler(case),
+            status(case)
+        ),
+        None if finding.cause == Cause::Unknown && case.missing.late_start().is_some() => format!(
+            "{who} {}; {}, so a stop signal may have come before",
+            status(case),
+            late_start(case)
+        ),
+        None => format!("{who} {}{}", by_itself(case), young(case)),
+    }
+}
+
+/// From the stop signal to the end.
+fn took(case: &Case<'_>) -> String {
+    case.stop().map_or(String::new(), |stop| since(case, stop.at))
+}
+
+fn blocked(case: &Case<'_>, how: Blocked) -> String {
+    let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+    let unread = match remedy::had_no_time(case, how) {
+        true => "which had no time to act on the signal".to_owned(),
+        false => inside::unread(how, signal),
+    };
+    format!("{}, {unread}; {}", sent(case), killed(case))
+}
+
+fn cut_by_shutdown(case: &Case<'_>, who: &str) -> String {
+    let killed = killed(case);
+    let own = own_grace(case);
+    let of = own.map_or(String::new(), |(_, own)| {
+        format!(", before the end of the container's grace period of {}", seconds(own))
+    });
+    let by = case.kill().is_some_and(by_systemd_shutdown);
+    let who_killed = if by {
+        "systemd-shutdown sent SIGKILL to all processes"
+    } else {
+        &killed
+    };
+    match case.stop() {
+        Some(_) => format!("{}; {who_killed}{of}", stopped(case)),
+        None => format!("{who_killed}; {who} received no stop signal"),
+    }
+}
+
+fn ran_at_shutdown(case: &Case<'_>, who: &str) -> String {
+    let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
+    let had = had.map_or(String::new(), |(ran, stop)| {
+        format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
+    });
+    format!("{who} still ran{had}, when the shutdown of the node stopped all processes")
+}
+
+fn after_grace(case: &Case<'_>, finding: &Finding) -> String {
+    let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
+        None if finding.why == Why::AfterGrace => "which reads the signal without a handler (signalfd or sigwait)".to_owned(),
+        Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
+            format!("the handler started {} later", seconds(at.since(stop.at)))
+        }
+        _ => "the handler started".to_owned(),
+    };
+    let sent_on = match (inside::sent_on(case), inside::waited_for(case)) {
+        (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
+        (None, Some(others)) => format!(" and sent no signal to {others}"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "{}, {handled}{sent_on}, but {}: {}",
+        sent(case),
+        unfinished(case),
+        killed(case)
+    )
+}
+
+fn forced(case: &Case<'_>, who: &str) -> String {
+    match case.kill() {
+        Some(kill) => {
+            let by = runtime(case, &kill.sender);
+            // Others' signals that mostly mean "reload" explain nothing.
+            let before = match case.stop().filter(|stop| stop.signal.is_conventional_stop()) {
+                Some(stop) => format!(
+                    "without a stop signal of its own, {} after {} had sent {}",
+                    seconds(kill.at.since(stop.at)),
+                    sender_of(case, stop),
+                    stop.signal
+                ),
+                None => "without a stop signal first".to_owned(),
+            };
+            format!("{by} sent SIGKILL{} to {who} {before}", by_cgroup(kill.cgroup_kill))
+        }
+        None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
+    }
+}
+
+fn killed_by_other(case: &Case<'_>, who: &str) -> String {
+    let Some(fatal) = case.fatal() else {
+        return format!("{who} was killed");
+    };
+    let whence = match fatal.sender.role {
+        Role::Inside => format!("the sender is another process of the same {}", subject(case)),
+        _ => "the sender is neither the runtime nor the process itself".to_owned(),
+    };
+    let core = core(case);
+    let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
+        format!(
+            ", {} after {}, during the grace period",
+            seconds(fatal.at.since(stop.at)),
+            stop.signal
+        )
+    });
+    format!(
+        "{} sent {} to {who}{core}{inside}; {whence}",
+        actor(&fatal.sender),
+        fatal.signal
+    )
 }
 
 /// The kernel's result for the stop signal: sent to the process, or discarded.
@@ -375,74 +392,6 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
     format!(
         "{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work that the handler had not finished was lost"
     )
-}
-
-/// What an OOM kill of the first process stopped from beginning.
-fn at_start(case: &Case<'_>) -> &'static str {
-    let is_unstarted =
-        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case, main);
-    let is_runtimes = case
-        .main()
-        .is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
-    let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
-    match (is_runtimes, is_init) {
-        (true, _) => "; that was the container runtime's own process, which had not yet started the program",
-        (false, true) => "; the init container did not finish, so the containers behind it were not started",
-        (false, false) => "",
-    }
-}
-
-/// Each program that the main process executed has a record: of a process of which no record can have been lost longer ago than is known here.
-fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
-    let missing = &case.missing;
-    let is_lost = missing.has_any(Claim::Executed) || missing.lacks(Claim::Main, Kind::ProcessExec);
-    let is_young = case.end.since(main.start) < LATE_REACH;
-    is_young && !is_lost && missing.late_start().is_none() && !missing.has_gap(Claim::Main)
-}
-
-fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let is_its = |oom: &&OomKill| !oom.is_main() && !oom.role.is_from_outside() && oom.at <= case.end;
-    match case.oom().iter().rev().find(is_its) {
-        Some(OomKill {
-            at, tgid, comm, role, ..
-        }) => {
-            let of_role = of_role(*role);
-            let stop = case.stop().map_or(String::new(), |stop| {
-                format!(", and {} after {}", since(case, stop.at), stop.signal)
-            });
-            format!(
-                "the OOM killer killed `{comm}` (pid {tgid}){of_role} because memory ran out, and the main process, {who}, {}, {} later{stop}",
-                status(case),
-                since(case, *at)
-            )
-        }
-        None => format!("{who} {} after the OOM killer had killed another process", status(case)),
-    }
-}
-
-/// An OOM kill that is not the verdict: the reader must not search for where the memory went.
-fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    if matches!(finding.why, Why::Oom | Why::OomByDaemon | Why::OomChild) {
-        return None;
-    }
-    let children = || case.oom().iter().filter(|oom| !oom.is_main());
-    let last = children().next_back()?;
-    let others = match children().count() - 1 {
-        0 => String::new(),
-        1 => " and 1 other process".to_owned(),
-        more => format!(" and {more} other processes"),
-    };
-    let when = match case.stop() {
-        Some(stop) if stop.at > last.at => format!("{} before {}", seconds(stop.at.since(last.at)), stop.signal),
-        Some(stop) => format!("{} after {}", seconds(last.at.since(stop.at)), stop.signal),
-        None => format!("{} before the end", seconds(case.end.since(last.at))),
-    };
-    Some(format!(
-        "the OOM killer had killed `{}` (pid {}){}{others} because memory ran out, {when}",
-        last.comm,
-        last.tgid,
-        of_role(last.role)
-    ))
 }
 
 fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {

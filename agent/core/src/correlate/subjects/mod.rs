@@ -20,6 +20,7 @@ mod subject;
 mod timeline;
 mod timers;
 mod traffic;
+mod warning;
 mod watching;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};

@@ -158,12 +158,11 @@ impl Sockets {
         if tcp.op == FIN {
             connection.fin_sent = connection.fin_sent.max(Some(at));
         }
-        if matches!(set, Fact::Accepted) {
+        let is_accepted = matches!(set, Fact::Accepted);
+        set.note(connection, at, tcp.sequence);
+        if is_accepted {
             clients.serves(now, tcp.local.ip());
             self.serves(tcp.local);
-        }
-        if let Some(connection) = self.connections.get_mut(&pair) {
-            set.note(connection, at, tcp.sequence);
         }
         true
     }

@@ -12,6 +12,7 @@ mod clock;
 mod handling;
 mod member;
 mod phases;
+mod remedy;
 mod report;
 mod sentence;
 mod still_ready;

@@ -32,6 +32,23 @@ pub(super) fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<Str
             clients_were(traffic, traffic.reset.count, "connection")
         ));
     }
+    clauses.extend(refused(traffic));
+    if traffic.undecided.count > 0 {
+        clauses.push(undecided(traffic));
+    }
+    if traffic.rejected.count > 0 {
+        clauses.push(format!(
+            "{} rejected by the network before reaching the {}",
+            clients_were(traffic, traffic.rejected.count, "connection"),
+            subject(case)
+        ));
+    }
+    clauses.extend(unobserved(case, exit, axis));
+    clauses
+}
+
+fn refused(traffic: &Traffic) -> Vec<String> {
+    let mut clauses = Vec::new();
     let refused = traffic.refused_clients();
     if refused.count > 0 {
         let window = traffic.refusal_window().map_or(String::new(), |window| {
@@ -64,46 +81,40 @@ pub(super) fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<Str
             many(traffic.peers.new, "peer"),
         ));
     }
-    if traffic.undecided.count > 0 {
-        clauses.push(undecided(traffic));
-    }
-    if traffic.rejected.count > 0 {
-        clauses.push(format!(
-            "{} rejected by the network before reaching the {}",
-            clients_were(traffic, traffic.rejected.count, "connection"),
-            subject(case)
-        ));
-    }
-    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
-    if axis == TrafficAxis::Unknown
-        && exit == Exit::Clean
-        && (case.stop().is_some() || is_about_others || traffic.unseen_clients)
-    {
-        let why = match traffic {
-            Traffic { cgroup_v1: true, .. } => format!(
-                ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
-                subject(case)
-            ),
-            Traffic { unclosed: true, .. } => {
-                " to their end: the cgroup still existed, and processes in it may close connections later".to_owned()
-            }
-            _ => String::new(),
-        };
-        clauses.push(match (why.as_str(), traffic.unseen_clients) {
-            ("", false) if is_about_others && !traffic.other_sockets => {
-                "whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)"
-                    .to_owned()
-            }
-            ("", false) if is_about_others => {
-                "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
-            }
-            ("", true) => {
-                "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused".to_owned()
-            }
-            _ => format!("the sockets of the {} were not observed{why}", subject(case)),
-        });
-    }
     clauses
+}
+
+/// Of a clean exit: why the traffic is unknown.
+fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> {
+    let traffic = case.traffic();
+    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
+    let matters = case.stop().is_some() || is_about_others || traffic.unseen_clients;
+    if axis != TrafficAxis::Unknown || exit != Exit::Clean || !matters {
+        return None;
+    }
+    let why = match traffic {
+        Traffic { cgroup_v1: true, .. } => format!(
+            ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
+            subject(case)
+        ),
+        Traffic { unclosed: true, .. } => {
+            " to their end: the cgroup still existed, and processes in it may close connections later".to_owned()
+        }
+        _ => String::new(),
+    };
+    Some(match (why.as_str(), traffic.unseen_clients) {
+        ("", false) if is_about_others && !traffic.other_sockets => {
+            "whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)"
+                .to_owned()
+        }
+        ("", false) if is_about_others => {
+            "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
+        }
+        ("", true) => {
+            "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused".to_owned()
+        }
+        _ => format!("the sockets of the {} were not observed{why}", subject(case)),
+    })
 }
 
 fn undecided(traffic: &Traffic) -> String {
