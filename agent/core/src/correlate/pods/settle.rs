@@ -238,11 +238,17 @@ impl Pod {
         let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
+        let request = self.request(api).map(|(request, _)| request);
+        for of in &mut held {
+            // The endpoint of a pod that is being deleted terminates at once.
+            if request.is_none() && self.ready.is_some_and(|ready| ready.may_be_after(of.facts.end)) {
+                of.facts.traffic.miss_those_sent_later();
+            }
+        }
         for of in &held {
             self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
-        let request = self.request(api).map(|(request, _)| request);
         let may_be_over_before = |of: &Held| {
             let life = Life::of(&of.facts, &of.id);
             self.may_be_over_before_deletion(request.as_ref(), &life, api)

@@ -88,9 +88,15 @@ fn refused(traffic: &Traffic) -> Vec<String> {
 fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic();
     let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
-    let matters = case.stop().is_some() || is_about_others || traffic.unseen_clients;
+    let matters = case.stop().is_some() || is_about_others || traffic.unseen_clients || traffic.sent_later;
     if axis != TrafficAxis::Unknown || exit != Exit::Clean || !matters {
         return None;
+    }
+    if traffic.sent_later && !traffic.cgroup_v1 && !traffic.unclosed && !traffic.unseen_clients {
+        return Some(
+            "the pod was still Ready in the API when it ended: whether a Service sent clients to it after that is not observed"
+                .to_owned(),
+        );
     }
     let why = match traffic {
         Traffic { cgroup_v1: true, .. } => format!(
