@@ -95,7 +95,8 @@ pub struct Termination {
 impl Termination {
     /// Judges the facts: once, when they are complete.
     pub fn judged(facts: TerminationFacts, kubernetes: Option<Arc<PodContext>>) -> Termination {
-        let verdict = verdict::judge(&facts, kubernetes.as_deref());
+        let case = Case::new(&facts, kubernetes.as_deref());
+        let verdict = verdict::tell(&case, &verdict::judge(&case));
         Termination {
             facts,
             kubernetes,

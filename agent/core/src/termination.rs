@@ -12,7 +12,7 @@ use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
 use crate::event::{Disposition, ExitStatus, SignalResult, TargetState, si_code};
 use crate::ids::{CgroupId, Comm, Pid, Signal, SystemCall};
-use crate::ledger::{Hole, MissingEvidence};
+use crate::ledger::{Claim, Hole, MissingEvidence};
 use crate::pod::PodIdentity;
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -240,6 +240,9 @@ pub struct Traffic {
     pub unlooked: bool,
     /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
     pub unseen_clients: bool,
+    /// The pod was still Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
+    /// the sandbox, and then no reset shows them.
+    pub sent_later: bool,
     /// Begin of the counts below.
     pub since: Boot,
     /// Clients were still trying to connect when counting stopped, and were refused.
@@ -387,6 +390,19 @@ impl RefusalWindow {
 }
 
 impl Traffic {
+    /// A port had a listener, or clients came.
+    pub(crate) fn serves(&self) -> bool {
+        !self.listeners.is_empty() || self.accepted.count > 0 || self.refused.count > 0
+    }
+
+    /// Clients of a server that came after the pod's end, where no socket answered any more.
+    pub(crate) fn miss_those_sent_later(&mut self) {
+        if self.serves() {
+            self.sent_later = true;
+            self.observed = false;
+        }
+    }
+
     /// The refused connections of clients. Whoever can send a SYN can be refused: where some of the refused peers had connected
     /// before, only these; and none if new peers alone were refused. In doubt all.
     pub fn refused_clients(&self) -> Count {
@@ -624,9 +640,7 @@ impl TerminationFacts {
         // The exit of a process that is killed may be late.
         let deadline = self.kill.as_ref().map_or(self.begin, |kill| kill.at);
         let (begin, missing) = (self.begin, &mut self.missing);
-        missing
-            .stops
-            .retain(|hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
+        missing.retain(Claim::NoStop, |hole| hole.to.is_none_or(|to| to.plus(reach) > deadline));
         self.gaps.late_start &= missing.late_start().is_some();
         self.gaps
             .unobserved

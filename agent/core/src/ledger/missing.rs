@@ -5,64 +5,94 @@ use std::time::Duration;
 use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
+use crate::tolerances::LATE_REACH;
+
+/// What a hole may hide. Somebody must have looked for each of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// No other records of the termination: lost ones, facts that were dropped, and what inactive probes would have shown.
+    Main,
+    /// The same of what matters only to processes other than the main process, until the last of them was gone. A gap also in the life of a
+    /// victim of the OOM killer.
+    Others,
+    /// No stop signal longer ago than [`Claim::Main`] reaches: as long ago as one that was seen would count. A gap ended so recently that the
+    /// stop signal may have come in it.
+    NoStop,
+    /// The main process got no stop signal before the first one that was observed.
+    FirstStop,
+    /// No other process is the main process: one that began in a gap, or of such records, as that of its exec.
+    WhichMain,
+    /// No other program was executed in the last minutes.
+    Executed,
+}
 
 /// Evidence that may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
-    /// Records of the termination that were lost, or may have been; facts that were dropped, and what inactive probes would have shown.
-    pub lost: Vec<Hole>,
-    /// Records of signals, of longer ago than these, one of which may have been the stop signal: as long ago as one that was seen would count.
-    /// Also a time without observation, which ended so recently that the stop signal may have come in it.
-    pub stops: Vec<Hole>,
+    holes: Vec<(Claim, Hole)>,
     /// How many of its own processes' records were lost, and in which time; None if some were, or may have been, of others.
     pub own_lost: Option<(u64, Duration)>,
-    /// The same as `lost` of what matters only to processes other than the main process: until the last of them was gone.
-    pub lost_inside: Vec<Hole>,
-    /// A time without observation overlaps this termination.
-    pub gap: bool,
-    /// The same of the time in which the end of another process counts, and of the life of a victim of the OOM killer.
-    pub gap_below: bool,
-    /// The main process may have got a stop signal before the first one that was observed.
-    pub earlier_stops: Vec<Hole>,
-    /// Another process may have been the main process: in a gap, or of these records, as that of its exec.
-    pub main_unsure: Vec<Hole>,
-    /// The recording begins so shortly before the end that a stop signal may have come before.
-    pub begins_late: bool,
 }
 
 impl MissingEvidence {
-    /// A record of that kind, of the main process, may be missing.
-    pub fn may_lack(&self, kind: Kind) -> bool {
-        self.lost.iter().any(|hole| hole.is_of(kind))
+    pub fn new(own_lost: Option<(u64, Duration)>) -> MissingEvidence {
+        MissingEvidence {
+            own_lost,
+            ..MissingEvidence::default()
+        }
+    }
+
+    pub fn add(&mut self, claim: Claim, holes: impl IntoIterator<Item = Hole>) {
+        self.holes.extend(holes.into_iter().map(|hole| (claim, hole)));
+    }
+
+    pub fn retain(&mut self, claim: Claim, keep: impl Fn(&Hole) -> bool) {
+        self.holes.retain(|(of, hole)| *of != claim || keep(hole));
+    }
+
+    pub fn of(&self, claim: Claim) -> impl Iterator<Item = &Hole> {
+        self.holes.iter().filter(move |(of, _)| *of == claim).map(|(_, hole)| hole)
+    }
+
+    /// But for gaps of the observation.
+    pub fn lost(&self, claim: Claim) -> impl Iterator<Item = &Hole> {
+        self.of(claim).filter(|hole| hole.why != Origin::Gap)
+    }
+
+    pub fn has_any(&self, claim: Claim) -> bool {
+        self.of(claim).next().is_some()
+    }
+
+    pub fn has_gap(&self, claim: Claim) -> bool {
+        self.of(claim).any(|hole| hole.why == Origin::Gap)
+    }
+
+    /// A record of that kind may be missing, by a gap aside.
+    pub fn lacks(&self, claim: Claim, kind: Kind) -> bool {
+        self.lost(claim).any(|hole| hole.is_of(kind))
     }
 
     /// Where a first stop signal that was not observed may be.
     pub fn hidden_stops(&self) -> impl Iterator<Item = &Hole> {
-        let lost = self.lost.iter().filter(|hole| hole.is_of(Kind::SignalGenerate));
-        lost.chain(&self.stops)
+        let lost = self.lost(Claim::Main).filter(|hole| hole.is_of(Kind::SignalGenerate));
+        lost.chain(self.of(Claim::NoStop))
     }
 
     /// The process ran before the observation began at this time, so recently that an earlier stop signal is possible.
     pub fn late_start(&self) -> Option<Boot> {
-        let gaps = self.stops.iter().filter(|hole| hole.why == Origin::Gap);
+        let gaps = self.of(Claim::NoStop).filter(|hole| hole.why == Origin::Gap);
         gaps.filter_map(|gap| gap.to).max()
     }
 
-    /// The same without gaps of the observation.
-    pub fn lost_stops(&self) -> Vec<Hole> {
-        self.stops.iter().filter(|hole| hole.why != Origin::Gap).copied().collect()
+    /// The recording begins so shortly before that end that a stop signal may have come before.
+    pub fn begins_late(&self, end: Boot) -> bool {
+        let mut unrecorded = self.lost(Claim::Main).filter(|hole| hole.why == Origin::NotRecorded);
+        unrecorded.any(|hole| hole.overlaps(end.minus(LATE_REACH), end))
     }
 
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
-        let lists = [
-            &self.lost,
-            &self.stops,
-            &self.lost_inside,
-            &self.earlier_stops,
-            &self.main_unsure,
-        ];
-        lists.map(Vec::capacity).iter().sum::<usize>() * size_of::<Hole>()
+        self.holes.capacity() * size_of::<(Claim, Hole)>()
     }
 }
 

@@ -17,7 +17,7 @@ use crate::time::Boot;
 use coverage::Loss;
 
 pub use hole::{Hole, Origin, Whose};
-pub use missing::{MissingEvidence, not_kept};
+pub use missing::{Claim, MissingEvidence, not_kept};
 
 pub(crate) use coverage::Coverage;
 pub(crate) use drops::{Drops, Span};
@@ -85,7 +85,11 @@ impl<'a> Ledger<'a> {
 
     /// Whether a part of that time was not observed.
     pub fn has_gap(self, from: Boot, to: Boot) -> bool {
-        self.gaps_between(from, to).next().is_some()
+        self.gap(from, to).is_some()
+    }
+
+    pub fn gap(self, from: Boot, to: Boot) -> Option<Hole> {
+        self.gaps_between(from, to).next().copied()
     }
 
     /// The gaps in the life of a process that started at `born`, which ended no longer before that end than `reach`: so shortly that a stop

@@ -358,7 +358,7 @@ impl Observer {
         if self.is_synced() {
             let pods_in_gap = self.is_in_gap(Watch::Pods);
             self.endpoints.finish(now, &self.pods, pods_in_gap, &mut out);
-            let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+            let is_lost = |pod: &PodIdentity| self.nodes.takes_root(&pod.node, &pod.uid);
             self.replacements.finish(now, &self.pods, is_lost, &mut out);
             if self.contact[Watch::Nodes as usize].is_synced() {
                 let nodes_in_gap = self.is_in_gap(Watch::Nodes);
@@ -371,7 +371,7 @@ impl Observer {
             match output {
                 Output::Removal(removal) => {
                     removal.api_clock = self.api_clock;
-                    removal.is_of_lost_node = self.nodes.is_lost(&removal.pod.node, &removal.pod.uid);
+                    removal.is_of_lost_node = self.nodes.takes_root(&removal.pod.node, &removal.pod.uid);
                 }
                 Output::Replacement(replacement) => {
                     replacement.api_clock = self.api_clock;
@@ -429,7 +429,7 @@ impl Observer {
         if let Some((pod, by, at)) = self.replacements.started(step, &self.pods) {
             self.nodes.replaced(&pod, &by, at);
         }
-        let is_lost = |pod: &PodIdentity| self.nodes.is_lost(&pod.node, &pod.uid);
+        let is_lost = |pod: &PodIdentity| self.nodes.takes_root(&pod.node, &pod.uid);
         self.replacements.settle(step, &self.pods, is_lost, out);
         let nodes_in_gap = self.is_in_gap(Watch::Nodes);
         self.nodes.pod(step, &self.pods, nodes_in_gap, out);
@@ -437,7 +437,7 @@ impl Observer {
 
     /// Which endpoints are ready when the kubelet of a node announces its shutdown.
     fn show_endpoints(&mut self, node: &str) {
-        if !self.nodes.wants_endpoints(node) {
+        if !self.nodes.begin_endpoints(node) {
             return;
         }
         for (service, uid) in self.endpoints.ready() {

@@ -7,7 +7,7 @@ mod grace;
 use serde::Serialize;
 
 use super::Exit;
-use super::judge::{Case, Judged};
+use super::case::{Case, Judged};
 use crate::kubernetes::Reported;
 
 pub(super) use clients::NeededSleep;

@@ -2,10 +2,11 @@
 //! an earlier OOM kill of another process left behind, a code in place of one that nobody had asked for in time.
 
 use super::Exit;
-use super::judge::Case;
+use super::case::Case;
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::Reported;
+use crate::ledger::Claim;
 use crate::termination::Role;
 
 /// One exit, by the pod's status and by the kernel.
@@ -91,7 +92,7 @@ pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
         .filter(|reported| !reported.never_started())?;
     let status = case.exit?.status;
     let holes = &case.missing;
-    if holes.gap || !holes.main_unsure.is_empty() {
+    if holes.has_gap(Claim::Main) || holes.has_any(Claim::WhichMain) {
         return None;
     }
     let reason = reported.reason.as_deref().unwrap_or_default();
@@ -120,7 +121,7 @@ pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
 /// No OOM kill ends a process that exits by itself or by another signal. Of a SIGKILL, the OOM kills must all be known.
 fn was_not_oom(case: &Case<'_>, exit: Exit, status: ExitStatus) -> bool {
     let by_kill = status.signal() == Some(Signal::KILL);
-    let is_known = !case.missing.may_lack(Kind::OomVictim);
+    let is_known = !case.missing.lacks(Claim::Main, Kind::OomVictim);
     let is_main_hit = case.oom().iter().any(|oom| oom.is_main());
     !by_kill || exit != Exit::Unknown && is_known && !is_main_hit
 }

@@ -2,12 +2,11 @@
 
 mod kubernetes;
 
-use super::judge::Case;
-use super::sentence::{actor, is_named, is_systemd, many, seconds, target};
+use super::case::Case;
+use super::words::{actor, how, is_named, is_systemd, many, of_role, seconds, target};
 use super::{Evidence, Source};
 use crate::attribute::Subject;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
-use crate::ids::Signal;
+use crate::event::{Disposition, Kind, SignalResult, TargetState};
 use crate::termination::{Actor, Count, OomRole, RefusedSource, Role};
 use crate::time::Boot;
 
@@ -20,6 +19,46 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             text,
         })
     };
+    stop(case, &mut add);
+    inside(case, &mut add);
+    fatal(case, &mut add);
+    for oom in case.oom() {
+        let who = match oom.role {
+            OomRole::Main => "the main process".to_owned(),
+            role => format!("not the main process{}", of_role(role)),
+        };
+        let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
+        add(oom.at, Kind::OomVictim, text);
+    }
+    if let Some(child) = case.failed_child {
+        let text = format!(
+            "`{}` (pid {}) {}",
+            child.process.comm,
+            child.process.tgid,
+            how(child.exit.status)
+        );
+        add(child.exit.at, Kind::ProcessExit, text);
+    }
+    if let Some(exit) = case.exit {
+        add(
+            exit.at,
+            Kind::ProcessExit,
+            format!("{} {}", target(case.main()), how(exit.status)),
+        );
+    }
+    clients(case, &mut add);
+    if let Some((why, kill)) = case.oomd_reason.as_ref().zip(case.kill()) {
+        list.push(Evidence {
+            at: kill.at,
+            source: Source::Bus,
+            text: format!("systemd-oomd killed the cgroup: {}", why.escape_debug()),
+        });
+    }
+    kubernetes::add(case, &mut list);
+    list
+}
+
+fn stop(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
     if let Some(stop) = case.stop() {
         let text = format!(
             "{} from {}, {}, to {}: {}{}",
@@ -40,7 +79,10 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             add(at, Kind::SignalDeliver, text);
         }
     }
-    inside(case, &mut add);
+}
+
+/// The signal that ended the main process.
+fn fatal(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
     if let Some(fatal) = case.fatal() {
         let how = if case.kill().is_some_and(|kill| kill.cgroup_kill) {
             " through cgroup.kill"
@@ -64,69 +106,21 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
             add(fatal.at, Kind::SignalGenerate, text);
         }
     }
-    for oom in case.oom() {
-        let who = match oom.role {
-            OomRole::Main => "the main process".to_owned(),
-            role => format!("not the main process{}", super::sentence::of_role(role)),
-        };
-        let text = format!("the OOM killer killed `{}` (pid {}), {who}", oom.comm, oom.tgid);
-        add(oom.at, Kind::OomVictim, text);
-    }
-    if let Some((why, kill)) = case.oomd_reason.as_ref().zip(case.kill()) {
-        list.push(Evidence {
-            at: kill.at,
-            source: Source::Bus,
-            text: format!("systemd-oomd killed the cgroup: {}", why.escape_debug()),
-        });
-    }
-    let mut add = |at: Boot, source: Kind, text: String| {
-        list.push(Evidence {
-            at,
-            source: source.into(),
-            text,
-        })
-    };
-    if let Some(child) = case.failed_child {
-        let text = format!(
-            "`{}` (pid {}) {}",
-            child.process.comm,
-            child.process.tgid,
-            status(child.exit.status)
-        );
-        add(child.exit.at, Kind::ProcessExit, text);
-    }
-    if let Some(exit) = case.exit {
-        add(
-            exit.at,
-            Kind::ProcessExit,
-            format!("{} {}", target(case.main()), status(exit.status)),
-        );
-    }
-    for closed in &case.traffic().listeners {
+}
+
+fn clients(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
+    let traffic = case.traffic();
+    for closed in &traffic.listeners {
         let by = if closed.by_exit { "process exit" } else { "close()" };
         add(closed.at, Kind::Tcp, format!("listener {} closed by {by}", closed.local));
     }
     let mut count = |count: Count, text: &str| {
         if count.count > 0 {
             let text = format!("{} {text}", many(count.count, "connection"));
-            list.push(Evidence {
-                at: count.first,
-                source: Kind::Tcp.into(),
-                text,
-            });
+            add(count.first, Kind::Tcp, text);
         }
     };
-    let traffic = case.traffic();
-    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
-    let accepted = match before_stop {
-        true => format!(
-            "accepted since the deletion request, the last one {} after the request",
-            seconds(traffic.accepted.last.since(traffic.since))
-        ),
-        false if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
-        false => "accepted after the stop signal".to_owned(),
-    };
-    count(traffic.accepted, &accepted);
+    count(traffic.accepted, &accepted(case));
     let by_clients = match traffic.refused_source {
         RefusedSource::ClientError => {
             ", counted only for clients on this machine that did not use a Service: no reset by the server was seen"
@@ -174,8 +168,19 @@ pub(super) fn list(case: &Case<'_>) -> Vec<Evidence> {
         traffic.kubelet.broken,
         "of kubelet probes reset or dropped, not counted as client connections",
     );
-    kubernetes::add(case, &mut list);
-    list
+}
+
+fn accepted(case: &Case<'_>) -> String {
+    let traffic = case.traffic();
+    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
+    match before_stop {
+        true => format!(
+            "accepted since the deletion request, the last one {} after the request",
+            seconds(traffic.accepted.last.since(traffic.since))
+        ),
+        false if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
+        false => "accepted after the stop signal".to_owned(),
+    }
 }
 
 /// The way of the stop signal inside.
@@ -204,7 +209,7 @@ fn inside(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
             add(raised.at, Kind::SignalGenerate, text);
         }
         if let Some(exit) = forward.exit {
-            add(exit.at, Kind::ProcessExit, format!("{who} {}", status(exit.status)));
+            add(exit.at, Kind::ProcessExit, format!("{who} {}", how(exit.status)));
         }
     }
     for killed in case.inside.killed_programs() {
@@ -283,19 +288,5 @@ fn state(state: TargetState) -> String {
         String::new()
     } else {
         format!("; {}", words.join(", "))
-    }
-}
-
-pub(super) fn status(status: ExitStatus) -> String {
-    match status {
-        ExitStatus::Exited(code) => format!("exited with code {code}"),
-        ExitStatus::Signaled { signal, core_dumped } => {
-            let core = if core_dumped && signal != Signal::KILL {
-                ", core dumped"
-            } else {
-                ""
-            };
-            format!("was terminated by {signal}{core}")
-        }
     }
 }

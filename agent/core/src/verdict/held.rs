@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::Severity;
-use super::seconds;
+use super::words::seconds;
 use crate::kubernetes::{HeldFacts, Sandbox};
 
 /// What holds a pod.

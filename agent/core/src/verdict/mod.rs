@@ -1,6 +1,7 @@
 //! Verdict: three axes, one constant table from axes to headline, a sentence and a remedy.
 
 pub mod advice;
+mod case;
 mod disagreement;
 mod evidence;
 pub mod held;
@@ -10,8 +11,10 @@ mod pod;
 mod sentence;
 mod spent;
 pub mod table;
+mod tell;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use serde::Serialize;
 
@@ -20,13 +23,14 @@ use crate::time::Boot;
 
 pub use crate::axes::{Cause, Exit, ShutdownOutcome, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
+pub use case::{Case, Judged};
 pub use disagreement::{Disagreement, Said, Was};
-pub use judge::{Case, Judged, judge};
+pub use judge::{Judgement, judge};
 pub use node::{ShutdownVerdict, judge_shutdown};
 pub use pod::judge_pod;
-pub use sentence::{
-    OBSERVATION_ENDED, discarded_inside, ignored, in_container, of_role as oom_role, peer_name, raised_in_vain, seconds,
-};
+pub use sentence::{OBSERVATION_ENDED, discarded_inside, ignored, in_container, raised_in_vain};
+pub use tell::tell;
+pub use words::{of_role as oom_role, peer_name, seconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

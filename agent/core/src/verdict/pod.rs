@@ -1,6 +1,6 @@
 //! Many containers, one verdict.
 
-use super::judge::Judged;
+use super::case::Judged;
 use super::table::row;
 use super::{Cause, Disagreement, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{PodTerminationFacts, Reported};
@@ -104,7 +104,7 @@ impl Member {
             name: name.to_owned(),
             verdict: Verdict {
                 sentence: format!("container `{name}`: {how}; {status}"),
-                remedy: (exit == Exit::RuntimeFailed).then(|| super::sentence::lower(row(exit, TrafficAxis::Unknown).remedy)),
+                remedy: (exit == Exit::RuntimeFailed).then(|| super::words::lower(row(exit, TrafficAxis::Unknown).remedy)),
                 ..unobserved_verdict(exit)
             },
             from_status: Some(status),

@@ -1,28 +1,28 @@
 //! The plain sentence with the measured times; [`remedy`] has what to do about it.
 
+mod clients;
 mod inside;
 mod kubernetes;
+mod oom;
 mod remedy;
+mod unknown;
 
-use std::time::Duration;
-
-use super::judge::{Case, Crash, Finding, Missing, Why, may_have_begun_before};
+use super::case::Case;
+use super::judge::{Blocked, Crash, Finding, Why, by_systemd_shutdown, may_have_begun_before, own_grace};
+use super::words::*;
 use super::{Cause, Exit, TrafficAxis};
+use clients::clients;
 pub use inside::{discarded_inside, raised_in_vain};
-pub(super) use kubernetes::own_grace;
+pub(super) use kubernetes::own_grace as grace_of_pod;
 pub(super) use remedy::remedy;
+use unknown::{late_start, unknown};
 
-use crate::attribute::{Attribution, Subject};
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, si_code};
-use crate::ids::{Pid, Signal, SystemCall};
+use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
+use crate::ids::{Signal, SystemCall};
 use crate::kubernetes::PodContext;
-use crate::ledger::{Hole, Origin};
-use crate::pod::ContainerKind;
-use crate::termination::{
-    Actor, ClientPeer, Fatal, MainProcess, OomKill, OomRole, Open, PeerPlace, RefusedSource, Role, Stop, Traffic, Unobserved,
-};
-use crate::time::Boot;
-use crate::tolerances::{CHILD_REACH, HANDLER_LATE, LATE_REACH, YOUNG};
+use crate::ledger::{Claim, Hole, Origin};
+use crate::termination::{Fatal, MainProcess, Role, Stop};
+use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
 
 /// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
 pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
@@ -39,7 +39,7 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     let left = (!is_clean && !matches!(finding.why, Why::Below(_)) && case.stop().is_none())
         .then(|| inside::killed_below(case))
         .flatten();
-    let oom = out_of_memory(case, finding);
+    let oom = oom::beside(case, finding);
     for clause in failed
         .into_iter()
         .chain(left)
@@ -80,8 +80,7 @@ pub fn in_container(context: &PodContext, sentence: &str) -> String {
 fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
     let who = target(case.main());
     let stopped = stopped(case);
-    let ended = case.exit.map_or(case.end, |exit| exit.at);
-    let took = case.stop().map_or(String::new(), |stop| seconds(ended.since(stop.at)));
+    let took = took(case);
     let killed = killed(case);
     match &finding.why {
         Why::Completed if case.kubernetes.is_some_and(|context| context.stop_reason.is_some()) => {
@@ -120,126 +119,22 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
                 _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
             }
         }
-        Why::Nonzero => match case.stop() {
-            Some(_) => format!("{stopped}{} the process {}, {took} later", ran_handler(case), status(case)),
-            None if finding.cause == Cause::Unknown && case.missing.late_start().is_some() => format!(
-                "{who} {}; {}, so a stop signal may have come before",
-                status(case),
-                late_start(case)
-            ),
-            None => format!("{who} {}{}", by_itself(case), young(case)),
-        },
+        Why::Nonzero => nonzero(case, finding, &who),
         Why::Ignored => format!("{stopped}; {killed}"),
         Why::RaisedInVain => {
             let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
             let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
             format!("{in_vain}; {killed}")
         }
-        Why::CutByShutdown => {
-            let own = super::judge::own_grace(case);
-            let of = own.map_or(String::new(), |(_, own)| {
-                format!(", before the end of the container's grace period of {}", seconds(own))
-            });
-            let by = case.kill().is_some_and(super::judge::by_systemd_shutdown);
-            let who_killed = if by {
-                "systemd-shutdown sent SIGKILL to all processes"
-            } else {
-                killed.as_str()
-            };
-            match case.stop() {
-                Some(_) => format!("{stopped}; {who_killed}{of}"),
-                None => format!("{who_killed}; {who} received no stop signal"),
-            }
-        }
-        Why::RanAtShutdown => {
-            let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
-            let had = had.map_or(String::new(), |(ran, stop)| {
-                format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
-            });
-            format!("{who} still ran{had}, when the shutdown of the node stopped all processes")
-        }
-        Why::Blocked(how) => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-            let unread = match remedy::had_no_time(case, *how) {
-                true => "which had no time to act on the signal".to_owned(),
-                false => inside::unread(*how, signal),
-            };
-            format!("{}, {unread}; {killed}", sent(case))
-        }
-        Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => {
-            let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
-                None if finding.why == Why::AfterGrace => {
-                    "which reads the signal without a handler (signalfd or sigwait)".to_owned()
-                }
-                Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
-                    format!("the handler started {} later", seconds(at.since(stop.at)))
-                }
-                _ => "the handler started".to_owned(),
-            };
-            let sent_on = match (inside::sent_on(case), inside::waited_for(case)) {
-                (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
-                (None, Some(others)) => format!(" and sent no signal to {others}"),
-                (None, None) => String::new(),
-            };
-            format!("{}, {handled}{sent_on}, but {}: {killed}", sent(case), unfinished(case))
-        }
-        Why::Forced => match case.kill() {
-            Some(kill) => {
-                let by = runtime(case, &kill.sender);
-                // Others' signals that mostly mean "reload" explain nothing.
-                let before = match case.stop().filter(|stop| stop.signal.is_conventional_stop()) {
-                    Some(stop) => format!(
-                        "without a stop signal of its own, {} after {} had sent {}",
-                        seconds(kill.at.since(stop.at)),
-                        sender_of(case, stop),
-                        stop.signal
-                    ),
-                    None => "without a stop signal first".to_owned(),
-                };
-                format!("{by} sent SIGKILL{} to {who} {before}", by_cgroup(kill.cgroup_kill))
-            }
-            None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
-        },
-        Why::Oom => {
-            let before = case.stop().map_or(String::new(), |stop| {
-                format!(", {} after {}", since(case, stop.at), stop.signal)
-            });
-            format!("the OOM killer killed {who} because memory ran out{before}{}", at_start(case))
-        }
-        Why::OomByDaemon => {
-            let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
-            let before = case.stop().map_or(String::new(), |stop| {
-                format!(", {} after {}", since(case, stop.at), stop.signal)
-            });
-            let why = case
-                .oomd_reason
-                .as_ref()
-                .map_or(String::new(), |why| format!(" ({})", why.escape_debug()));
-            format!("{by} killed {who} because memory was running out{why}{before}")
-        }
-        Why::OomChild => oom_child(case, &who),
-        Why::KilledByOther => {
-            let Some(fatal) = case.fatal() else {
-                return format!("{who} was killed");
-            };
-            let whence = match fatal.sender.role {
-                Role::Inside => format!("the sender is another process of the same {}", subject(case)),
-                _ => "the sender is neither the runtime nor the process itself".to_owned(),
-            };
-            let core = core(case);
-            let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
-                format!(
-                    ", {} after {}, during the grace period",
-                    seconds(fatal.at.since(stop.at)),
-                    stop.signal
-                )
-            });
-            format!(
-                "{} sent {} to {who}{core}{inside}; {whence}",
-                actor(&fatal.sender),
-                fatal.signal
-            )
-        }
+        Why::CutByShutdown => cut_by_shutdown(case, &who),
+        Why::RanAtShutdown => ran_at_shutdown(case, &who),
+        Why::Blocked(how) => blocked(case, *how),
+        Why::AfterGrace | Why::ForceDeleted | Why::Starved | Why::HookTookGrace => after_grace(case, finding),
+        Why::Forced => forced(case, &who),
+        Why::Oom => oom::main(case, &who),
+        Why::OomByDaemon => oom::by_daemon(case, &who),
+        Why::OomChild => oom::child(case, &who),
+        Why::KilledByOther => killed_by_other(case, &who),
         Why::NamespaceEnded => format!("the kernel killed {who} because PID 1 of its pid namespace exited"),
         Why::Crashed(how) => crashed(case, *how, &who),
         Why::ChildCrashed | Why::ChildFailed => child_crashed(case, &who),
@@ -256,6 +151,128 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::NeverStarted => kubernetes::never_started(case),
         Why::Unknown(missing) => unknown(case, missing, &who),
     }
+}
+
+fn nonzero(case: &Case<'_>, finding: &Finding, who: &str) -> String {
+    let took = took(case);
+    match case.stop() {
+        Some(_) => format!(
+            "{}{} the process {}, {took} later",
+            stopped(case),
+            ran_handler(case),
+            status(case)
+        ),
+        None if finding.cause == Cause::Unknown && case.missing.late_start().is_some() => format!(
+            "{who} {}; {}, so a stop signal may have come before",
+            status(case),
+            late_start(case)
+        ),
+        None => format!("{who} {}{}", by_itself(case), young(case)),
+    }
+}
+
+/// From the stop signal to the end.
+fn took(case: &Case<'_>) -> String {
+    case.stop().map_or(String::new(), |stop| since(case, stop.at))
+}
+
+fn blocked(case: &Case<'_>, how: Blocked) -> String {
+    let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+    let unread = match remedy::had_no_time(case, how) {
+        true => "which had no time to act on the signal".to_owned(),
+        false => inside::unread(how, signal),
+    };
+    format!("{}, {unread}; {}", sent(case), killed(case))
+}
+
+fn cut_by_shutdown(case: &Case<'_>, who: &str) -> String {
+    let killed = killed(case);
+    let own = own_grace(case);
+    let of = own.map_or(String::new(), |(_, own)| {
+        format!(", before the end of the container's grace period of {}", seconds(own))
+    });
+    let by = case.kill().is_some_and(by_systemd_shutdown);
+    let who_killed = if by {
+        "systemd-shutdown sent SIGKILL to all processes"
+    } else {
+        &killed
+    };
+    match case.stop() {
+        Some(_) => format!("{}; {who_killed}{of}", stopped(case)),
+        None => format!("{who_killed}; {who} received no stop signal"),
+    }
+}
+
+fn ran_at_shutdown(case: &Case<'_>, who: &str) -> String {
+    let had = case.shutdown.as_ref().and_then(|shutdown| shutdown.ran_at).zip(case.stop());
+    let had = had.map_or(String::new(), |(ran, stop)| {
+        format!(" {} after {}", seconds(ran.since(stop.at)), stop.signal)
+    });
+    format!("{who} still ran{had}, when the shutdown of the node stopped all processes")
+}
+
+fn after_grace(case: &Case<'_>, finding: &Finding) -> String {
+    let handled = match case.stop().and_then(|stop| Some((stop, stop.handler_entered?))) {
+        None if finding.why == Why::AfterGrace => "which reads the signal without a handler (signalfd or sigwait)".to_owned(),
+        Some((stop, at)) if at.since(stop.at) >= HANDLER_LATE => {
+            format!("the handler started {} later", seconds(at.since(stop.at)))
+        }
+        _ => "the handler started".to_owned(),
+    };
+    let sent_on = match (inside::sent_on(case), inside::waited_for(case)) {
+        (Some(sent_on), _) => format!(" and {sent_on}, which stopped"),
+        (None, Some(others)) => format!(" and sent no signal to {others}"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "{}, {handled}{sent_on}, but {}: {}",
+        sent(case),
+        unfinished(case),
+        killed(case)
+    )
+}
+
+fn forced(case: &Case<'_>, who: &str) -> String {
+    match case.kill() {
+        Some(kill) => {
+            let by = runtime(case, &kill.sender);
+            // Others' signals that mostly mean "reload" explain nothing.
+            let before = match case.stop().filter(|stop| stop.signal.is_conventional_stop()) {
+                Some(stop) => format!(
+                    "without a stop signal of its own, {} after {} had sent {}",
+                    seconds(kill.at.since(stop.at)),
+                    sender_of(case, stop),
+                    stop.signal
+                ),
+                None => "without a stop signal first".to_owned(),
+            };
+            format!("{by} sent SIGKILL{} to {who} {before}", by_cgroup(kill.cgroup_kill))
+        }
+        None => format!("{} killed {who} without a stop signal first", the_runtime(case)),
+    }
+}
+
+fn killed_by_other(case: &Case<'_>, who: &str) -> String {
+    let Some(fatal) = case.fatal() else {
+        return format!("{who} was killed");
+    };
+    let whence = match fatal.sender.role {
+        Role::Inside => format!("the sender is another process of the same {}", subject(case)),
+        _ => "the sender is neither the runtime nor the process itself".to_owned(),
+    };
+    let core = core(case);
+    let inside = case.stop().filter(|stop| stop.at < fatal.at).map_or(String::new(), |stop| {
+        format!(
+            ", {} after {}, during the grace period",
+            seconds(fatal.at.since(stop.at)),
+            stop.signal
+        )
+    });
+    format!(
+        "{} sent {} to {who}{core}{inside}; {whence}",
+        actor(&fatal.sender),
+        fatal.signal
+    )
 }
 
 /// The kernel's result for the stop signal: sent to the process, or discarded.
@@ -342,56 +359,6 @@ fn killed(case: &Case<'_>) -> String {
     )
 }
 
-fn runtime(case: &Case<'_>, sender: &Actor) -> String {
-    match sender.role {
-        Role::Runtime if is_named(case, sender) => actor(sender),
-        // It manages the scopes of containers, and ends them with the machine.
-        Role::Runtime if is_systemd(sender) => "systemd".to_owned(),
-        Role::Runtime => the_runtime(case).to_owned(),
-        _ => actor(sender),
-    }
-}
-
-/// The manager of a unit that is not systemd: the process that started a scope's, or another that has the unit below its own.
-pub(super) fn is_named(case: &Case<'_>, sender: &Actor) -> bool {
-    let is_unit = matches!(case.subject, Subject::Unit { .. });
-    let is_users = matches!(&sender.place, Attribution::Subject(Subject::Unit { name }, _) if name.starts_with("user@"));
-    let is_manager = is_systemd(sender) || is_users && has_its_name(sender);
-    is_unit && sender.role == Role::Runtime && !is_manager
-}
-
-/// PID 1 of the machine.
-pub(super) fn is_systemd(sender: &Actor) -> bool {
-    sender.tgid == Pid(1) && has_its_name(sender)
-}
-
-fn has_its_name(sender: &Actor) -> bool {
-    const SYSTEMD: [&[u8]; 3] = [b"systemd", b"init", b"systemd-shutdow"];
-    SYSTEMD.contains(&sender.comm.as_bytes())
-}
-
-fn the_runtime(case: &Case<'_>) -> &'static str {
-    match case.subject {
-        Subject::Container { .. } => "the container runtime",
-        Subject::Unit { .. } => "systemd",
-    }
-}
-
-fn subject(case: &Case<'_>) -> &'static str {
-    match case.subject {
-        Subject::Container { .. } => "container",
-        Subject::Unit { .. } => "unit",
-    }
-}
-
-/// Whose stop command ends the subject.
-fn manager(case: &Case<'_>) -> &'static str {
-    match case.subject {
-        Subject::Container { .. } => "container runtime",
-        Subject::Unit { .. } => "service manager",
-    }
-}
-
 fn by_cgroup(cgroup_kill: bool) -> &'static str {
     if cgroup_kill { " through cgroup.kill" } else { "" }
 }
@@ -425,86 +392,6 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
     format!(
         "{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work that the handler had not finished was lost"
     )
-}
-
-/// What an OOM kill of the first process stopped from beginning.
-fn at_start(case: &Case<'_>) -> &'static str {
-    let is_unstarted =
-        |main: &MainProcess| main.comm.may_be_of_crun() && main.is_ns_init && !main.executed && knows_execs(case, main);
-    let is_runtimes = case
-        .main()
-        .is_some_and(|main| main.comm.is_stage_of_runc() || is_unstarted(main));
-    let is_init = case.kubernetes.is_some_and(|pod| pod.kind == Some(ContainerKind::Init));
-    match (is_runtimes, is_init) {
-        (true, _) => "; that was the container runtime's own process, which had not yet started the program",
-        (false, true) => "; the init container did not finish, so the containers behind it were not started",
-        (false, false) => "",
-    }
-}
-
-/// Each program that the main process executed has a record: of a process of which no record can have been lost longer ago than is known here.
-fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
-    let missing = &case.missing;
-    let is_whole = missing.late_start().is_none() && !missing.gap && !missing.begins_late;
-    let is_young = case.end.since(main.start) < LATE_REACH;
-    is_whole && is_young && !missing.may_lack(Kind::ProcessExec)
-}
-
-/// What a victim of an OOM kill was, behind its name; empty where nothing more is known than that it was another process.
-pub fn of_role(role: OomRole) -> &'static str {
-    match role {
-        OomRole::Main | OomRole::Helper | OomRole::Inside => "",
-        OomRole::Worker => ", which had sockets of clients,",
-        OomRole::Probe => ", the kubelet's exec probe,",
-        OomRole::PreStop => ", the preStop hook,",
-        OomRole::Session => ", which came from outside, as by `kubectl exec`,",
-        OomRole::Runtime => ", the container runtime's own process,",
-    }
-}
-
-fn oom_child(case: &Case<'_>, who: &str) -> String {
-    let is_its = |oom: &&OomKill| !oom.is_main() && !oom.role.is_from_outside() && oom.at <= case.end;
-    match case.oom().iter().rev().find(is_its) {
-        Some(OomKill {
-            at, tgid, comm, role, ..
-        }) => {
-            let of_role = of_role(*role);
-            let stop = case.stop().map_or(String::new(), |stop| {
-                format!(", and {} after {}", since(case, stop.at), stop.signal)
-            });
-            format!(
-                "the OOM killer killed `{comm}` (pid {tgid}){of_role} because memory ran out, and the main process, {who}, {}, {} later{stop}",
-                status(case),
-                since(case, *at)
-            )
-        }
-        None => format!("{who} {} after the OOM killer had killed another process", status(case)),
-    }
-}
-
-/// An OOM kill that is not the verdict: the reader must not search for where the memory went.
-fn out_of_memory(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    if matches!(finding.why, Why::Oom | Why::OomByDaemon | Why::OomChild) {
-        return None;
-    }
-    let children = || case.oom().iter().filter(|oom| !oom.is_main());
-    let last = children().next_back()?;
-    let others = match children().count() - 1 {
-        0 => String::new(),
-        1 => " and 1 other process".to_owned(),
-        more => format!(" and {more} other processes"),
-    };
-    let when = match case.stop() {
-        Some(stop) if stop.at > last.at => format!("{} before {}", seconds(stop.at.since(last.at)), stop.signal),
-        Some(stop) => format!("{} after {}", seconds(last.at.since(stop.at)), stop.signal),
-        None => format!("{} before the end", seconds(case.end.since(last.at))),
-    };
-    Some(format!(
-        "the OOM killer had killed `{}` (pid {}){}{others} because memory ran out, {when}",
-        last.comm,
-        last.tgid,
-        of_role(last.role)
-    ))
 }
 
 fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
@@ -547,339 +434,20 @@ fn child_crashed(case: &Case<'_>, who: &str) -> String {
             Some(later) if later >= CHILD_REACH => format!(" {} later", seconds(later)),
             _ => String::new(),
         };
-        format!(
-            "`{}` {}, and{later} ",
-            child.process.comm,
-            super::evidence::status(child.exit.status)
-        )
+        format!("`{}` {}, and{later} ", child.process.comm, how(child.exit.status))
     });
     format!("{child}{who} {}{}", status(case), young(case))
-}
-
-fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
-    let unseen = || format!("how {who} terminated is unknown: ");
-    let status = case.exit.map_or_else(unseen, |exit| {
-        format!("{who} {}, but the reason is unknown: ", super::evidence::status(exit.status))
-    });
-    let reason = match missing {
-        Missing::LateStart => format!("{}, so a stop signal may have been missed", late_start(case)),
-        Missing::Gap => match unobserved(case, |_| true) {
-            Some(unobserved) => format!("{unobserved} around that time"),
-            None => "epitaph was not observing for part of that time".to_owned(),
-        },
-        Missing::OverCap => "epitaph did not keep all of its evidence: too much came, or its memory for evidence was full".to_owned(),
-        Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
-        Missing::StopLost => "kernel records of sent signals were lost before, and one of these may have been a stop signal".to_owned(),
-        Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
-        Missing::Damaged => {
-            "a part of the journal or of the recording is damaged or was not written, and it may have had the evidence"
-                .to_owned()
-        }
-        Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
-        Missing::NoExit(open) => {
-            let open = match open {
-                Open::CgroupRemoved => "the cgroup was removed, and no exit of the main process was seen".to_owned(),
-                Open::ObservationEnded => format!("{OBSERVATION_ENDED} {} was still shutting down", subject(case)),
-                Open::InGap { since: gap, .. } => {
-                    format!(
-                        "the process exited within {} in which epitaph did not observe",
-                        seconds(case.end.since(*gap))
-                    )
-                }
-                Open::NodeDown => match case.stop() {
-                    Some(stop) => {
-                        let after = seconds(case.end.since(stop.at));
-                        return format!(
-                            "how {who} terminated is unknown: the node went down {after} after {}, and no exit was seen until then",
-                            stop.signal
-                        );
-                    }
-                    None => "the node went down, and no exit was seen until then".to_owned(),
-                },
-                Open::TimelineCap => {
-                    "more terminations were in progress than epitaph keeps, and this one had been idle the longest".to_owned()
-                }
-            };
-            let stop = case
-                .stop()
-                .map_or(String::new(), |stop| format!("; {} had been sent before", stop.signal));
-            return format!("how {who} terminated is unknown: {open}{stop}");
-        }
-        Missing::SenderNotSeen(signal) => format!("the sender of {signal} was not seen"),
-        Missing::Timer(signal) => {
-            format!("a timer of the process sends {signal}, and so can another process; the sender of {signal} is not recorded")
-        }
-        Missing::Inside => format!(
-            "the signals between the processes of the {} are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated",
-            subject(case)
-        ),
-        Missing::Sockets => {
-            let helpers = match case.inside.killed.is_empty() {
-                true => "another process".to_owned(),
-                false => inside::names_of_killed(case),
-            };
-            format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
-        }
-        Missing::EndBelow(comm, signal) if signal.is_fault() => {
-            format!("`{comm}`, a process below it that served clients, ended by {signal}, and whether another process sent that was not recorded")
-        }
-        Missing::EndBelow(comm, signal) => format!(
-            "`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop \
-             signal to `{comm}`, were not recorded"
-        ),
-        Missing::Job(comm) => format!(
-            "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
-        ),
-        Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
-             were not observed"
-            .to_owned(),
-        Missing::Main => "the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's \
-             main process (`ExecStartPre=`, `ExecStopPost=`)"
-            .to_owned(),
-        Missing::EndOfChild(signal) => {
-            let child = case
-                .failed_child
-                .map_or(String::new(), |child| format!("`{}`, which had clients, ", child.process.comm));
-            format!("{child}ended by {signal} before, and the sender of {signal} was not seen")
-        }
-        Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
-        Missing::Request => {
-            "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"
-                .to_owned()
-        }
-        Missing::Name => {
-            "no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown".to_owned()
-        }
-    };
-    format!("{status}{reason}")
-}
-
-/// Why the first stop signal may have come before the observation.
-fn late_start(case: &Case<'_>) -> String {
-    match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
-        _ if case.missing.begins_late => "the recording begins too late".to_owned(),
-        (false, Some(unobserved)) => format!("{unobserved} before"),
-        _ => "the process started before the observation began".to_owned(),
-    }
 }
 
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
     let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
     let is_gap = |hole: &Hole| hole.why == Origin::Gap;
-    let why = match case.missing.earlier_stops.iter().all(is_gap) {
+    let why = match case.missing.of(Claim::FirstStop).all(is_gap) {
         false => "the record of an earlier stop signal may be lost".to_owned(),
         true => format!("epitaph did not observe for part of the time before this {first}"),
     };
     format!("{why}: the stop may have begun before it, and the shutdown may have taken longer than stated")
-}
-
-/// How long epitaph did not observe, in all these gaps.
-fn unobserved(case: &Case<'_>, counts: impl Fn(&Unobserved) -> bool) -> Option<String> {
-    let gaps = case.gaps.unobserved.iter().filter(|gap| counts(gap));
-    let all: Duration = gaps.map(Unobserved::length).sum();
-    (!all.is_zero()).then(|| format!("epitaph did not observe for {}", seconds(all)))
-}
-
-/// Kinds of kernel records in words: readers of the sentence do not know the tracepoints.
-pub(super) fn records(kinds: &[Kind]) -> String {
-    let word = |kind: &Kind| match kind {
-        Kind::SignalGenerate => "sent signals",
-        Kind::SignalDeliver => "started signal handlers",
-        Kind::ProcessExit => "process exits",
-        Kind::ProcessExec => "program starts",
-        Kind::OomVictim => "OOM kills",
-        Kind::CgroupMkdir => "created cgroups",
-        Kind::CgroupRmdir => "removed cgroups",
-        Kind::Tcp => "TCP connections",
-    };
-    kinds.iter().map(word).collect::<Vec<_>>().join(" and ")
-}
-
-fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
-    let traffic = case.traffic();
-    let mut clauses = Vec::new();
-    if traffic.cut.count > 0 {
-        let unanswered = match traffic.cut_unanswered {
-            0 => String::new(),
-            1 if traffic.cut.count == 1 => ", with an unanswered request".to_owned(),
-            n if n == traffic.cut.count => ", all with an unanswered request".to_owned(),
-            n => format!(", {n} of them with an unanswered request"),
-        };
-        clauses.push(format!(
-            "{} dropped at exit{unanswered}",
-            clients_were(traffic, traffic.cut.count, "open connection")
-        ));
-    }
-    if traffic.reset.count > 0 {
-        let queued = match traffic.reset_queued {
-            0 => String::new(),
-            1 if traffic.reset.count == 1 => " (in the accept queue when the listener closed)".to_owned(),
-            n if n == traffic.reset.count => " (all in the accept queue when the listener closed)".to_owned(),
-            n => format!(" ({n} of them in the accept queue when the listener closed)"),
-        };
-        clauses.push(format!(
-            "{} reset{queued}",
-            clients_were(traffic, traffic.reset.count, "connection")
-        ));
-    }
-    let refused = traffic.refused_clients();
-    if refused.count > 0 {
-        let window = traffic.refusal_window().map_or(String::new(), |window| {
-            format!(" in the {} after the listener closed", seconds(window))
-        });
-        let source = match traffic.refused_source {
-            RefusedSource::ClientError => " (counted only for clients on this machine that did not use a Service)",
-            RefusedSource::ServerReset | RefusedSource::None => "",
-        };
-        let on = if traffic.refusing_on {
-            ", and clients were still trying to connect when counting stopped"
-        } else {
-            ""
-        };
-        let of = |peer: &&ClientPeer| peer.had_connected || refused.count == traffic.refused.count;
-        let whose = whose(traffic, refused.count, of);
-        clauses.push(format!(
-            "{} refused{window}{source}{whose}{on}",
-            clients_were(traffic, refused.count, "connection")
-        ));
-    }
-    let new = traffic.refused_new();
-    if new > 0 {
-        let whose = whose(traffic, new, |peer| !peer.had_connected);
-        let verb = if new == 1 { "was" } else { "were" };
-        clauses.push(format!(
-            "{}{} of {} that had not connected before {verb} refused{whose}",
-            at_least(traffic),
-            many(new, "connection"),
-            many(traffic.peers.new, "peer"),
-        ));
-    }
-    if traffic.undecided.count > 0 {
-        clauses.push(undecided(traffic));
-    }
-    if traffic.rejected.count > 0 {
-        clauses.push(format!(
-            "{} rejected by the network before reaching the {}",
-            clients_were(traffic, traffic.rejected.count, "connection"),
-            subject(case)
-        ));
-    }
-    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
-    if axis == TrafficAxis::Unknown
-        && exit == Exit::Clean
-        && (case.stop().is_some() || is_about_others || traffic.unseen_clients)
-    {
-        let why = match traffic {
-            Traffic { cgroup_v1: true, .. } => format!(
-                ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
-                subject(case)
-            ),
-            Traffic { unclosed: true, .. } => {
-                " to their end: the cgroup still existed, and processes in it may close connections later".to_owned()
-            }
-            _ => String::new(),
-        };
-        clauses.push(match (why.as_str(), traffic.unseen_clients) {
-            ("", false) if is_about_others && !traffic.other_sockets => {
-                "whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)"
-                    .to_owned()
-            }
-            ("", false) if is_about_others => {
-                "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
-            }
-            ("", true) => {
-                "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused".to_owned()
-            }
-            _ => format!("the sockets of the {} were not observed{why}", subject(case)),
-        });
-    }
-    clauses
-}
-
-fn undecided(traffic: &Traffic) -> String {
-    let (all, unheard) = (traffic.undecided.count, traffic.undecided_unheard);
-    let never = match unheard {
-        0 => String::new(),
-        1 => "the client of 1 connection never acknowledged the close, and may still wait".to_owned(),
-        n => format!("the clients of {n} connections never acknowledged the close, and may still wait"),
-    };
-    if unheard == all {
-        return never;
-    }
-    let unacknowledged = match traffic.undecided_unacknowledged {
-        0 => "",
-        1 if all - unheard == 1 => "; the client had not received all of the last answer",
-        _ => "; some clients had not received all of the last answer",
-    };
-    let never = if unheard > 0 { format!("; {never}") } else { never };
-    format!(
-        "{} may have had a request under way, which the kernel cannot tell{unacknowledged}{never}",
-        many(all - unheard, "connection")
-    )
-}
-
-/// Most peers in a sentence.
-const PEERS: usize = 3;
-
-/// " (pod shop/front-1: 12, 10.0.0.7: 2, others: 5)", of `total` refused connections. Empty for the subject itself.
-fn whose(traffic: &Traffic, total: u64, of: impl Fn(&&ClientPeer) -> bool) -> String {
-    let mut peers: Vec<&ClientPeer> = traffic.peers.top.iter().filter(|peer| peer.refused > 0).filter(of).collect();
-    if peers.iter().all(|peer| peer.place == PeerPlace::Itself) {
-        return String::new();
-    }
-    peers.truncate(PEERS);
-    let named: u64 = peers.iter().map(|peer| peer.refused).sum();
-    if let ([peer], true) = (&peers[..], named == total) {
-        return format!(" ({})", peer_name(peer));
-    }
-    let each = peers.iter().map(|peer| format!("{}: {}", peer_name(peer), peer.refused));
-    let others = (named < total).then(|| format!("others: {}", total - named));
-    let all: Vec<String> = each.chain(others).collect();
-    format!(" ({})", all.join(", "))
-}
-
-/// "pod shop/front-1", "this node", or the address.
-pub fn peer_name(peer: &ClientPeer) -> String {
-    match &peer.place {
-        PeerPlace::Pod(pod) => format!("pod {}/{}", pod.namespace, pod.name),
-        PeerPlace::Node => "this node".to_owned(),
-        PeerPlace::Itself | PeerPlace::Elsewhere => peer.address.to_string(),
-    }
-}
-
-/// "PID 1 `sh`" for the init of a pid namespace, otherwise "`nginx` (pid 77)".
-pub(super) fn target(main: Option<&MainProcess>) -> String {
-    match main {
-        Some(main) if main.is_ns_init => format!("PID 1 `{}`", main.comm),
-        Some(main) => format!("`{}` (pid {})", main.comm, main.tgid),
-        None => "the main process".to_owned(),
-    }
-}
-
-/// "`bash` (pid 77, on the host)".
-pub(super) fn actor(actor: &Actor) -> String {
-    if actor.role == Role::Unknown {
-        return "an unknown sender".to_owned();
-    }
-    let place = match (&actor.pod, &actor.place) {
-        (Some(of), _) => format!("container `{}` of pod {}/{}", of.container, of.pod.namespace, of.pod.name),
-        (None, Attribution::Subject(subject, _)) => subject.to_string(),
-        (None, Attribution::Host) => "on the host".to_owned(),
-        (None, Attribution::Unknown(_)) => "cgroup unknown".to_owned(),
-    };
-    let parent = if actor.parent_comm.is_empty() {
-        String::new()
-    } else {
-        format!(", child of `{}`", actor.parent_comm)
-    };
-    format!("`{}` (pid {}, {place}{parent})", actor.comm, actor.tgid)
-}
-
-/// "exited with code 3", "was terminated by SIGTERM".
-fn status(case: &Case<'_>) -> String {
-    case.exit
-        .map_or("disappeared".to_owned(), |exit| super::evidence::status(exit.status))
 }
 
 fn by_itself(case: &Case<'_>) -> String {
@@ -897,68 +465,5 @@ fn young(case: &Case<'_>) -> String {
             format!(", {} after the start", seconds(lived))
         }
         _ => String::new(),
-    }
-}
-
-fn core(case: &Case<'_>) -> &'static str {
-    if dumped_core(case) { ", which dumped core" } else { "" }
-}
-
-fn dumped_core(case: &Case<'_>) -> bool {
-    let status = case.exit.map(|exit| exit.status);
-    matches!(status, Some(ExitStatus::Signaled { core_dumped: true, .. }))
-}
-
-fn since(case: &Case<'_>, at: Boot) -> String {
-    seconds(case.exit.map_or(case.end, |exit| exit.at).since(at))
-}
-
-pub(super) fn many(count: u64, noun: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{s}")
-}
-
-pub(super) fn were(count: u64, noun: &str) -> String {
-    let verb = if count == 1 { "was" } else { "were" };
-    format!("{} {verb}", many(count, noun))
-}
-
-/// As [`were`], of clients.
-fn clients_were(traffic: &Traffic, count: u64, noun: &str) -> String {
-    format!("{}{}", at_least(traffic), were(count, noun))
-}
-
-/// Before a number of clients: others may have been missed.
-pub(super) fn at_least(traffic: &Traffic) -> &'static str {
-    if traffic.observed { "" } else { "at least " }
-}
-
-/// `12 ms`, `3.2 s`, `75 s`.
-pub fn seconds(d: Duration) -> String {
-    match d.as_millis() {
-        0 => "less than 1 ms".to_owned(),
-        ms @ 1..100 => format!("{ms} ms"),
-        100..60_000 => format!("{:.1} s", d.as_secs_f64()),
-        _ => format!("{:.0} s", d.as_secs_f64()),
-    }
-}
-
-/// Names that begin with a small letter keep it.
-fn upper(text: String) -> String {
-    if text.starts_with("systemd ") {
-        return text;
-    }
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => text,
-    }
-}
-
-pub(super) fn lower(text: &str) -> String {
-    let mut chars = text.trim_end_matches('.').chars();
-    match chars.next() {
-        Some(first) => first.to_lowercase().chain(chars).collect(),
-        None => String::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::judge::Case;
+use super::case::Case;
 use crate::kubernetes::PreStopRun;
 use crate::pod::ContainerKind;
 use crate::termination::Role;

@@ -58,6 +58,8 @@ pub(super) struct Run {
     losses: Vec<(CgroupId, ClientLoss)>,
     /// What clients lost by the end of a container is not known.
     has_unseen_end: bool,
+    /// One of its containers had a listener or clients.
+    serves: bool,
     ready: InApi,
 }
 
@@ -71,6 +73,14 @@ struct InApi {
     unready: Option<Boot>,
     /// The watch was interrupted: what comes after comes late.
     is_over: bool,
+}
+
+impl InApi {
+    /// A Service may have sent clients to the address after `ended`, which get no reset where it is gone. That no status followed is no
+    /// evidence.
+    fn may_be_after(&self, ended: Boot) -> bool {
+        (self.was_ready || self.last.is_some()) && self.unready.is_none_or(|at| at > ended)
+    }
 }
 
 impl Runs {
@@ -94,6 +104,7 @@ impl Runs {
                 is_own: false,
                 losses: Vec::new(),
                 has_unseen_end: false,
+                serves: false,
                 ready: InApi {
                     was_ready: of.is_ready == Some(true),
                     ..InApi::default()
@@ -139,6 +150,7 @@ impl Runs {
             .filter(|stop| stop.sender.role == Role::Runtime)
             .map(|stop| stop.at);
         if is_by_it && !facts.is_sandbox() {
+            run.serves |= facts.traffic.serves();
             match run.losses.len() < CONTAINERS {
                 true => run.losses.push((own, loss(facts))),
                 false => run.has_unseen_end = true,
@@ -285,7 +297,9 @@ impl Run {
             Some(_) if !self.has_unseen_end && !self.is_unsure => ClientLoss::default(),
             _ => ClientLoss::UNKNOWN,
         };
-        self.losses.iter().map(|(_, loss)| *loss).fold(begin, ClientLoss::and)
+        let mut loss = self.losses.iter().map(|(_, loss)| *loss).fold(begin, ClientLoss::and);
+        loss.is_least |= self.serves && self.ended().is_some_and(|ended| self.ready.may_be_after(ended));
+        loss
     }
 
     /// By statuses only: that none came is no evidence, as the network of the node goes down, too.

@@ -33,7 +33,7 @@ use crate::pod::{PodIdentity, Workload};
 use crate::report::{DropReason, Report, Stuck};
 use crate::termination::TerminationFacts;
 use crate::time::Boot;
-use crate::verdict::{Exit, judge};
+use crate::verdict::{Case, Exit, judge, tell};
 
 use super::Limits;
 use super::node::RunningPod;
@@ -164,14 +164,16 @@ impl Pods {
         let pod = self.pods.get(self.homes.get(&facts.key.cgroup)?)?;
         // Without the Kubernetes context nothing is stuck: no grace period is known.
         let kubernetes = pod.context(&self.api, &Life::of(&facts, id), None, now)?;
-        let verdict = judge(&facts, Some(&kubernetes));
-        if verdict.exit != Exit::Stuck {
+        let case = Case::new(&facts, Some(&kubernetes));
+        let judgement = judge(&case);
+        if judgement.exit() != Exit::Stuck {
             return None;
         }
         if pod.is_ignored() {
             self.opted_out += 1;
             return None;
         }
+        let verdict = tell(&case, &judgement);
         Some(Stuck {
             facts,
             kubernetes,

@@ -9,7 +9,7 @@
 use crate::event::{ExitStatus, Kind};
 use crate::ids::PodUid;
 use crate::kubernetes::{PodContext, Request};
-use crate::ledger::MissingEvidence;
+use crate::ledger::{Claim, MissingEvidence};
 use crate::pod::{PodEventsState, PreStop};
 use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
@@ -141,5 +141,5 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 
 /// But for [`Pod::may_be_stopped_before`].
 fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
-    missing.may_lack(Kind::SignalGenerate) || missing.gap || !missing.main_unsure.is_empty()
+    missing.lacks(Claim::Main, Kind::SignalGenerate) || missing.has_gap(Claim::Main) || missing.has_any(Claim::WhichMain)
 }

@@ -50,6 +50,8 @@ pub(super) struct Pod {
     /// How far the Events are known, and the time up to which this holds.
     pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
+    /// None: no status was Ready.
+    pub ready: Option<SeenReady>,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
@@ -69,6 +71,20 @@ pub(super) struct Pod {
     pub due: Option<Boot>,
     /// Its bytes, as the budget counts them.
     pub weighed: usize,
+}
+
+/// Whether Services send clients to a pod of which nobody asked the deletion.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SeenReady {
+    /// When a status was not Ready any more.
+    unready: Option<Boot>,
+}
+
+impl SeenReady {
+    /// It may have been Ready after `end`: that no status followed is no evidence, as the network of the node may be down.
+    pub fn may_be_after(self, end: Boot) -> bool {
+        self.unready.is_none_or(|at| at > end)
+    }
 }
 
 /// A container id that a status named.
@@ -137,6 +153,7 @@ impl Pod {
             events_dropped: HashMap::new(),
             events_state: None,
             gone: None,
+            ready: None,
             names: HashMap::new(),
             containers: Vec::new(),
             held: Vec::new(),
@@ -178,7 +195,14 @@ impl Pod {
             self.reason = None;
             self.over_by_itself = false;
             self.reported = None;
+            self.ready = None;
             self.lingering = Lingering::default();
+        }
+        let is_ready = fact.ready.is_some_and(|ready| ready.is_ready) && !fact.phase.is_terminal() && fact.deletion.is_none();
+        if is_ready {
+            self.ready = Some(SeenReady::default());
+        } else if let Some(ready) = &mut self.ready {
+            ready.unready.get_or_insert(fact.seen);
         }
         if fact.deletion.is_some() {
             self.lingering.requested.get_or_insert(fact.seen);

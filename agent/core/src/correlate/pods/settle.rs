@@ -7,6 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
+use crate::ledger::Claim;
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
@@ -126,7 +127,7 @@ impl Pod {
     /// The observation began so late that a stop signal may have come before.
     pub(super) fn may_be_stopped_before(&self, held: &Held) -> bool {
         let missing = &held.facts.missing;
-        let mut stops = missing.stops.iter().filter_map(|hole| hole.to);
+        let mut stops = missing.of(Claim::NoStop).filter_map(|hole| hole.to);
         stops.any(|since| !self.is_long_before(since, held.facts.end))
     }
 
@@ -237,11 +238,17 @@ impl Pod {
         let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
+        let request = self.request(api).map(|(request, _)| request);
+        for of in &mut held {
+            // The endpoint of a pod that is being deleted terminates at once.
+            if request.is_none() && self.ready.is_some_and(|ready| ready.may_be_after(of.facts.end)) {
+                of.facts.traffic.miss_those_sent_later();
+            }
+        }
         for of in &held {
             self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
-        let request = self.request(api).map(|(request, _)| request);
         let may_be_over_before = |of: &Held| {
             let life = Life::of(&of.facts, &of.id);
             self.may_be_over_before_deletion(request.as_ref(), &life, api)

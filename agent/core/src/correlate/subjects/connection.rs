@@ -137,6 +137,12 @@ impl Records {
 }
 
 impl Connection {
+    pub fn end(&mut self, at: Boot, used: Use) {
+        if self.ended.is_none_or(|(known, _)| known > at) {
+            self.ended = Some((at, used));
+        }
+    }
+
     /// Time of the earliest event.
     pub fn since(&self) -> Boot {
         let refused = self.refused_by_server.map(|refused| refused.first);
@@ -355,7 +361,7 @@ fn wrote_nothing(tcp: &Tcp, counts: &TcpCounts) -> bool {
 }
 
 /// Neither side had sent a byte.
-fn is_unused(tcp: &Tcp) -> bool {
+pub(super) fn is_unused(tcp: &Tcp) -> bool {
     tcp.counts
         .is_some_and(|counts| wrote_nothing(tcp, &counts) && received(tcp, &counts) == 0)
 }
@@ -367,83 +373,6 @@ fn is_young(tcp: &Tcp, counts: &TcpCounts, rate: TickRate) -> bool {
     let age = tcp.progress.map(|progress| distance(progress.jiffies, counts.last_sent));
     age.is_some_and(|age| (0..=rate.ticks(PAUSE)).contains(&age))
 }
-
-pub(super) enum Fact {
-    Accepted,
-    RefusedByServer,
-    RefusedByClient,
-    /// On the subject's own socket.
-    RefusedItself,
-    Reset,
-    ResetAcknowledged,
-    Queued,
-    ByListener,
-    Late,
-    Ended(Use),
-    /// By an RST, with all of the client's bytes read.
-    Aborted {
-        used: Use,
-        unsent: bool,
-    },
-    Closed,
-    Closing(Closing),
-    /// The client got the FIN.
-    Heard,
-}
-
-impl Fact {
-    /// An RST from a socket in `state`.
-    pub fn of_reset(tcp: &Tcp, state: Option<TcpState>, rate: TickRate) -> Fact {
-        if state == Some(TcpState::Listen) {
-            return Fact::ByListener;
-        }
-        // A mini socket, which has no counts, is what remains when the client has acknowledged the FIN.
-        let Some(progress) = tcp.progress else {
-            return Fact::ResetAcknowledged;
-        };
-        match (state, Use::of(tcp, rate)) {
-            // The client had closed without a byte: what it sent is its FIN.
-            (Some(TcpState::Close), _) if is_unused(tcp) && tcp.counts.is_some_and(|counts| counts.bytes_received > 0) => {
-                Fact::Closed
-            }
-            // An abort by SO_LINGER 0. No request is lost where an answer was the last data, unless another request was under way.
-            (Some(TcpState::Close), Use::Idle | Use::Undecided { .. }) if tcp.counts.is_some() && progress.unread == 0 => {
-                Fact::Aborted {
-                    used: Use::Undecided {
-                        unacknowledged: progress.unacknowledged > 0,
-                    },
-                    unsent: progress.unsent,
-                }
-            }
-            _ if progress.unacknowledged > 0 => Fact::Reset,
-            _ => Fact::ResetAcknowledged,
-        }
-    }
-}
-
-/// The record shows that the client got the FIN of its server. It comes after the one of the FIN, which itself is not among the bytes that
-/// the latter shows.
-pub(super) fn has_heard(tcp: &Tcp) -> bool {
-    if !tcp.has_socket {
-        return false;
-    }
-    match tcp.op {
-        TcpOp::ResetReceived => true,
-        TcpOp::State {
-            old: TcpState::FinWait1 | TcpState::Closing | TcpState::LastAck,
-            new,
-        } => match tcp.progress {
-            // With an error that is no RST, the kernel gave up.
-            _ if tcp.sk_err != 0 => matches!(tcp.sk_err, ECONNRESET | EPIPE),
-            Some(progress) => progress.unacknowledged == 0,
-            None => new != TcpState::Closing,
-        },
-        _ => false,
-    }
-}
-
-const ECONNRESET: u32 = 104;
-const EPIPE: u32 = 32;
 
 /// How a client's connection was closed.
 pub(super) enum End {

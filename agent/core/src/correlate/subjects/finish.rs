@@ -5,9 +5,9 @@ mod signals;
 mod sockets;
 
 use crate::attribute::Index;
-use crate::event::{ExitStatus, ProcessExit};
+use crate::event::{ExitStatus, Kind, ProcessExit};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::ledger::{Coverage, Home, Ledger};
+use crate::ledger::{Claim, Coverage, Home, Ledger};
 use crate::termination::{
     FailedChild, Fatal, Inside, Kill, MainExit, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey,
 };
@@ -196,10 +196,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let is_seen_inside = stop.as_ref().is_some_and(|stop| stop.sender.role != Role::Inside);
     let oom = ooms(state, timeline, life.main.as_ref(), (life.begin, life.end));
     let missing = life.missing(&inside, &oom);
-    let observed = life.observed(missing.gap);
-    let inside = life.with_killed(inside, observed, &missing.lost_inside);
+    let observed = life.observed(missing.has_gap(Claim::Main));
+    let inside = life.with_killed(inside, observed, missing.lacks(Claim::Others, Kind::ProcessExit));
     // Which process's end it is decides from when on clients count.
-    let is_main_sure = missing.main_unsure.is_empty();
+    let is_main_sure = !missing.has_any(Claim::WhichMain);
     Some(TerminationFacts {
         key: TerminationKey {
             boot_id: context.boot_id.to_owned(),

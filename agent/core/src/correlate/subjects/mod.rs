@@ -8,6 +8,7 @@ mod clients;
 mod connection;
 mod dropped;
 mod evidence;
+mod fact;
 mod finish;
 mod inside;
 mod listeners;
@@ -19,6 +20,7 @@ mod subject;
 mod timeline;
 mod timers;
 mod traffic;
+mod warning;
 mod watching;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};

@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 
 use super::report::AgentAnswer;
+use crate::observe::ApiTime;
 use crate::time::Boot;
 use crate::tolerances::{AGENT_ANSWERED_WITHIN, AGENT_ASKED_AGAIN, AGENT_ASKED_LATER, AGENT_QUESTION_DROPPED};
 
 /// Unanswered requests until an agent counts as silent.
 const ASKS: u8 = 3;
+/// Most reads of a Lease that fail: one that does not exist is no reason to ask for ever.
+const RENEWAL_ASKS: u8 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct AgentCheck {
@@ -41,6 +44,35 @@ impl Question {
             asked: Some(now),
             is_answered: false,
         };
+    }
+}
+
+/// The last renewal of the kubelet's Lease.
+#[derive(Debug, Default)]
+pub(super) struct Lease {
+    pub renewed: Option<ApiTime>,
+    question: Question,
+    failures: u8,
+}
+
+impl Lease {
+    /// Whether it is time to ask.
+    pub fn ask(&mut self, now: Boot) -> bool {
+        let is_due = !self.question.is_answered && !self.question.is_pending(now);
+        if is_due {
+            self.question.ask(now);
+        }
+        is_due
+    }
+
+    /// None if the read failed. A renewal after `silent_from` does not count.
+    pub fn answered(&mut self, renewed: Option<ApiTime>, silent_from: Boot) {
+        self.failures = self.failures.saturating_add(u8::from(renewed.is_none()));
+        self.question = Question {
+            asked: None,
+            is_answered: self.question.is_answered || renewed.is_some() || self.failures >= RENEWAL_ASKS,
+        };
+        self.renewed = renewed.filter(|renewed| renewed.at <= silent_from).or(self.renewed);
     }
 }
 

@@ -1,8 +1,10 @@
 //! A pod of a lost node: what holds it, and whether the loss ended it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::report::{Holder, NAMED, Stuck};
+use crate::ids::PodUid;
 use crate::observe::pods::Record;
 use crate::observe::{DeletionSight, Moment};
 use crate::pod::PodIdentity;
@@ -219,6 +221,43 @@ impl Member {
         let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(HELD_SLACK);
         let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
         ended || self.is_alarmed
+    }
+}
+
+/// The pods that were on the node.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    pub members: BTreeMap<PodUid, Member>,
+    /// The members of before the loss are known.
+    pub is_scanned: bool,
+    pub lacking: Lacking,
+    /// Pods run there that opted out.
+    pub has_ignored: bool,
+}
+
+/// Pods of the node for which there was no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lacking {
+    #[default]
+    None,
+    /// By the last status such a pod may not have run, and run all the same. One that anybody can make up does not keep the loss open.
+    Unproven,
+    /// A kubelet has run it.
+    OfKubelet,
+}
+
+impl Pods {
+    pub fn has_dropped(&self) -> bool {
+        self.lacking != Lacking::None
+    }
+
+    pub fn no_room_for(&mut self, is_of_kubelet: bool) {
+        let lacking = if is_of_kubelet {
+            Lacking::OfKubelet
+        } else {
+            Lacking::Unproven
+        };
+        self.lacking = self.lacking.max(lacking);
     }
 }
 

@@ -7,8 +7,12 @@
 //! nodes that were lost together in one pass.
 
 mod agent;
+mod alarms;
+mod clock;
+mod handling;
 mod member;
 mod phases;
+mod remedy;
 mod report;
 mod sentence;
 mod still_ready;
@@ -35,9 +39,8 @@ use super::{
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-use crate::tolerances::{LASTING_LOSS, LOSS_CHECKED, LOST_TOGETHER, RECOVERY};
 use member::Member;
-use story::Story;
+use story::{Phase, Story};
 use taint::Taint;
 use volumes::Volumes;
 
@@ -150,10 +153,7 @@ impl Nodes {
             return;
         };
         phases::shutting_down(story, at, out);
-        story.removed = Some(at);
-        // The taint went with the object.
-        story.fenced = false;
-        story.step(Step::NodeDeleted, at);
+        story.deleted(at);
         phases::over(story, self.version, out);
     }
 
@@ -174,50 +174,56 @@ impl Nodes {
         let node = record.identity.node.as_str();
         let at = moment(step.seen, record.details().deletion.map(|deletion| deletion.requested));
         // A node that is back takes replacements, too.
-        let takes = |story: &&mut Story| !story.is_over() || story.members.contains_key(&step.uid);
+        let takes = |story: &&mut Story| !story.is_over() || story.pods.members.contains_key(&step.uid);
         if let Some(story) = self.stories.get_mut(node).filter(takes) {
-            let is_new = !story.members.contains_key(&step.uid);
+            let is_new = !story.pods.members.contains_key(&step.uid);
             if is_new {
                 // Pods from before the loss come with the scan, or did.
-                let is_bound = step.is_new || step.is_scheduled || !story.is_scanned;
-                if (step.is_gone && story.is_scanned) || !is_bound || !belongs(pods, record) {
+                let is_bound = step.is_new || step.is_scheduled || !story.pods.is_scanned;
+                if (step.is_gone && story.pods.is_scanned) || !is_bound || !belongs(pods, record) {
                     return;
                 }
                 if self.members >= room {
-                    story.no_room_for(is_of_kubelet);
+                    story.pods.no_room_for(is_of_kubelet);
                     out.push(dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
                 self.members += 1;
             }
-            let member = story.members.entry(step.uid.clone()).or_insert_with(|| Member::new(record));
+            let (is_away, begin) = (story.is_away(), story.begin());
+            let (is_deleted, is_silent) = (story.removed().is_some(), story.is_silent());
+            let member = story
+                .pods
+                .members
+                .entry(step.uid.clone())
+                .or_insert_with(|| Member::new(record));
             let was_finished = member.is_finished;
-            member.follow(record, story.back.is_none(), at);
+            member.follow(record, is_away, at);
             if is_new {
-                member.held_from(story.begin);
+                member.held_from(begin);
             }
             // Without a kubelet the pod garbage collection sets the phase Failed: no container has ended.
-            if story.back.is_none() && (story.removed.is_some() || story.ready == Ready::Unknown) {
+            if is_away && (is_deleted || is_silent) {
                 member.is_finished = was_finished;
             }
             member.is_ignored = pods.is_ignored(record);
-            if !step.is_gone && story.back.is_none() {
+            if !step.is_gone && is_away {
                 follow_volumes(&mut self.volumes, member, out);
             }
             if step.is_gone && member.gone.is_none() {
                 let gone = step.seen.moment();
-                let is_unheard = story.ready == Ready::Unknown
-                    || (story.removed.is_some() && member.requested.is_none())
+                let is_unheard = is_silent
+                    || (is_deleted && member.requested.is_none())
                     // The controller does not wait for the kubelet.
-                    || story.fenced;
+                    || story.handling.is_fenced();
                 let is_unconfirmed = is_unheard && member.confirmed.is_none();
-                member.vanished = is_unconfirmed && story.back.is_none() && member.is_to_end();
+                member.vanished = is_unconfirmed && is_away && member.is_to_end();
                 member.is_unconfirmed = is_unconfirmed;
                 member.release(gone);
                 member.gone = Some(gone);
                 member.is_untold = is_in_gap;
-                let member = &story.members[&step.uid];
-                if story.is_away() {
+                let member = &story.pods.members[&step.uid];
+                if is_away {
                     self.volumes.pod_ends(member, Some(gone));
                 }
                 if !is_in_gap {
@@ -239,7 +245,7 @@ impl Nodes {
     pub fn stop(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         for story in self.stories.values_mut() {
             // A namespace may have opted out since the pod's last version.
-            for (uid, member) in &mut story.members {
+            for (uid, member) in &mut story.pods.members {
                 member.is_ignored |= pods.get(uid).is_some_and(|record| pods.is_ignored(record));
             }
             phases::gone(story, true, self.version, out);
@@ -254,19 +260,23 @@ impl Nodes {
             return;
         }
         let story = self.stories.get_mut(pod.node.as_str());
-        let member = story.and_then(|story| story.members.get_mut(&pod.uid));
+        let member = story.and_then(|story| story.pods.members.get_mut(&pod.uid));
         if let Some(member) = member.filter(|member| member.replaced.is_none()) {
             member.replaced = Some((by.clone(), at));
         }
     }
 
-    /// The pod's root is [`PodLost`], not an agent's: its node was lost before it was gone. What is asked for has a span below it.
-    pub fn is_lost(&mut self, node: &str, pod: &PodUid) -> bool {
+    /// Whether the pod's root is [`PodLost`], not an agent's: its node was lost before it was gone. From now on it is, as a span is below it.
+    pub fn takes_root(&mut self, node: &str, pod: &PodUid) -> bool {
         let Some(story) = self.stories.get_mut(node) else {
             return false;
         };
-        let is_lost = story.members.get(pod).is_some_and(|member| phases::is_lost(story, member));
-        if let Some(member) = story.members.get_mut(pod) {
+        let is_lost = story
+            .pods
+            .members
+            .get(pod)
+            .is_some_and(|member| phases::is_lost(story, member));
+        if let Some(member) = story.pods.members.get_mut(pod) {
             member.is_parent |= is_lost;
         }
         is_lost
@@ -311,7 +321,7 @@ impl Nodes {
     }
 
     pub fn agent(&mut self, node: &str, answered: bool, shutdown: Option<u32>) {
-        if let Some(story) = self.stories.get_mut(node).filter(|story| story.back.is_none()) {
+        if let Some(story) = self.stories.get_mut(node).filter(|story| story.is_away()) {
             story.agent.heard(answered);
             if let Some(announced) = &mut story.announced {
                 announced.shutdown = announced.shutdown.or(shutdown);
@@ -327,78 +337,24 @@ impl Nodes {
         self.version = Some(version);
     }
 
-    /// Time has passed. `is_in_gap`: the watch of nodes or pods is interrupted, so the node may be back, and its pods
-    /// gone; `attachments_in_gap`: that of VolumeAttachments, so the volumes may be detached.
-    pub fn finish(
-        &mut self,
-        now: Boot,
-        pods: &ClusterPods,
-        (is_in_gap, attachments_in_gap): (bool, bool),
-        out: &mut Vec<Output>,
-    ) {
-        if self.checked.is_some_and(|checked| now.since(checked) < LOSS_CHECKED) {
-            return;
-        }
-        self.checked = Some(now);
-        self.scan(now, pods, out);
-        self.ask(now, out);
-        self.count_silent();
-        for story in self.stories.values_mut() {
-            if !story.is_over() {
-                story.notice_silence(now);
-            }
-            if !is_in_gap {
-                phases::gone(story, false, self.version, out);
-                phases::alarms(story, now, self.version, out);
-            }
-            // As another observer would measure it.
-            let is_lasting = now.since(story.keyed.at) >= LASTING_LOSS;
-            if !is_in_gap && !story.is_reported && story.is_settled(now) && is_lasting && story.is_serious() && !story.is_over()
-            {
-                let end = match story.last_gone() {
-                    Some(end) => {
-                        story.step(Step::LastPodGone, end);
-                        (end, LossEnd::PodsGone)
-                    }
-                    None => (Moment::exact(now), LossEnd::NoPods),
-                };
-                phases::root(story, end, self.version, out);
-            }
-        }
-        if !is_in_gap && !attachments_in_gap {
-            self.overdue(now, out);
-        }
-        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(|known| known.taint.is_left_behind()).collect();
-        left_behind.sort_by(|a, b| a.identity.name.cmp(&b.identity.name));
-        out.extend(
-            left_behind
-                .into_iter()
-                .filter_map(|known| known.taint.alarm(&known.identity, now, self.stuck_after)),
-        );
-        self.forget(now);
-    }
-
     fn not_ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
         let name = &fact.identity.name;
         // Without a time there is no id; every API server and controller sets it.
         let Some(transition) = fact.transition else { return };
         let at = moment(seen, Some(transition));
         // A kubelet that could not renew: the Node object was deleted and is registered again, by the same boot.
-        let is_registered_again = |story: &Story| {
-            story.removed.is_some() && story.back.is_none() && story.returned(&fact.identity) == Returned::SameBoot
-        };
+        let is_registered_again = |story: &Story| story.is_deleted() && story.returned(&fact.identity) == Returned::SameBoot;
         if let Some(story) = self.stories.get_mut(name).filter(|story| is_registered_again(story)) {
-            story.removed = None;
+            story.phase = Phase::Away;
         }
         if let Some(story) = self.stories.get_mut(name)
             && !story.is_over()
         {
-            let began_evicting = fact.evicting && !story.evicting;
+            let began_evicting = fact.evicting && !story.handling.is_evicting();
             // False becomes Unknown: a later observer sees this transition only. Once something is exported, the id stays.
-            let is_exported = story.is_reported
-                || story.is_not_ready_reported
-                || story.is_taint_reported
-                || story.members.values().any(|member| member.gone.is_some());
+            let is_exported = story.reported.root
+                || !story.reported.phases.is_empty()
+                || story.pods.members.values().any(|member| member.gone.is_some());
             if !is_exported && story.key.transition != transition.wall {
                 let before = std::mem::replace(&mut story.key.transition, transition.wall);
                 story.keyed = at;
@@ -430,16 +386,17 @@ impl Nodes {
         if let Some(mut last) = self.stories.remove(name) {
             phases::gone(&mut last, true, self.version, out);
             let (left, done): (BTreeMap<_, _>, BTreeMap<_, _>) =
-                last.members.into_iter().partition(|(_, member)| member.gone.is_none());
+                last.pods.members.into_iter().partition(|(_, member)| member.gone.is_none());
             self.members -= done.len();
-            story.members = left;
-            story.members.values_mut().for_each(|member| member.lost_again(at));
+            story.pods.members = left;
+            story.pods.members.values_mut().for_each(|member| member.lost_again(at));
         }
-        if story.evicting && !seen.is_at_start() {
-            story.step(Step::Evicting, at);
+        match story.handling.is_evicting() {
+            // An earlier observer has reported that.
+            true if seen.is_at_start() => drop(story.reported.add(PhaseKind::NotReady)),
+            true => story.step(Step::Evicting, at),
+            false => {}
         }
-        // An earlier observer has.
-        story.is_not_ready_reported = story.evicting && seen.is_at_start();
         if let Some(known) = self.known.get_mut(name) {
             known.taint.lost(fact, &mut story);
         }
@@ -447,83 +404,25 @@ impl Nodes {
     }
 
     fn ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
-        let Some(story) = self.stories.get_mut(&fact.identity.name).filter(|story| story.back.is_none()) else {
+        let Some(story) = self.stories.get_mut(&fact.identity.name).filter(|story| story.is_away()) else {
             return;
         };
         let at = moment(seen, fact.transition);
         phases::shutting_down(story, at, out);
-        story.back = Some(at);
-        story.saw_boot(&fact.identity, at);
+        story.came_back(&fact.identity, at);
         // A deleted node that registers again: its story was over with the deletion, and its pods are with a kubelet again.
-        if story.removed.is_none() || story.returned(&fact.identity) == Returned::SameBoot {
-            story.step(Step::Back, at);
-            story.returned_as = Some(fact.identity.clone());
+        if matches!(story.phase, Phase::Back { node: Some(_), .. }) {
             phases::over(story, self.version, out);
         }
         self.volumes.returned(&fact.identity.name);
         // The kubelet ends what was to end; what was not to end goes on.
-        let before = story.members.len();
+        let before = story.pods.members.len();
         story
+            .pods
             .members
             .retain(|_, member| member.gone.is_some() || member.requested.is_some());
-        story.members.values_mut().for_each(|member| member.returned(at));
-        self.members -= before - story.members.len();
-    }
-
-    /// Replacements that wait for long for a volume of a lost node.
-    fn overdue(&mut self, now: Boot, out: &mut Vec<Output>) {
-        let stories = &self.stories;
-        let is_due = |node: &str| {
-            let story = stories.get(node);
-            story.is_some_and(|story| story.removed.is_some() || story.agent.is_known()) && story.is_some_and(Story::is_away)
-        };
-        for overdue in self.volumes.overdue(now, self.stuck_after, is_due) {
-            let Some(story) = stories.get(overdue.pod.node.as_str()) else {
-                continue;
-            };
-            let known = story.known(now, self.version);
-            let verdict = known.volume_waits(&overdue.pod, &overdue.attachment, overdue.waited);
-            out.push(phases::alarm(
-                &story.key.node,
-                Some(overdue.pod),
-                now,
-                (known.advice(), verdict),
-            ));
-        }
-    }
-
-    /// How many nodes fell silent together: a network, or machines.
-    fn count_silent(&mut self) {
-        let silent = |story: &Story| story.silent_since().filter(|_| !story.is_over());
-        let mut times: Vec<Boot> = self.stories.values().filter_map(silent).collect();
-        times.sort_unstable();
-        for story in self.stories.values_mut() {
-            if let Some(since) = silent(story) {
-                let first = times.partition_point(|at| *at < since.minus(LOST_TOGETHER));
-                let last = times.partition_point(|at| *at <= since.plus(LOST_TOGETHER));
-                // Those that are back fell silent all the same.
-                story.at_once = (story.at_once.0.max(last - first), self.known.len());
-            }
-        }
-    }
-
-    fn forget(&mut self, now: Boot) {
-        self.volumes.expire(now);
-        let (volumes, members) = (&mut self.volumes, &mut self.members);
-        self.stories.retain(|name, story| {
-            let Some(over) = story.back.or(story.removed) else {
-                return true;
-            };
-            // A finalizer may keep a pod for longer.
-            let is_left = |member: &Member| member.is_untold || (member.requested.is_some() && member.gone.is_none());
-            let is_attached = story.back.is_none() && volumes.left(name) > 0;
-            let keep = now.since(over.at) < RECOVERY || story.members.values().any(is_left) || is_attached;
-            if !keep {
-                *members -= story.members.len();
-                volumes.forget(name);
-            }
-            keep
-        });
+        story.pods.members.values_mut().for_each(|member| member.returned(at));
+        self.members -= before - story.pods.members.len();
     }
 }
 

@@ -70,8 +70,8 @@ impl StillReady {
 
 impl Nodes {
     /// Whether endpoints are followed, on some node.
-    pub fn is_shutting_down(&mut self) -> bool {
-        self.stories.values_mut().any(|story| story.still_ready().is_some())
+    pub fn is_shutting_down(&self) -> bool {
+        self.stories.values().any(Story::is_shutting_down)
     }
 
     /// An endpoint on the node.
@@ -81,8 +81,8 @@ impl Nodes {
         }
     }
 
-    /// A shutdown that the kubelet has just announced: whether the endpoints of the node that are ready are to be shown, once.
-    pub fn wants_endpoints(&mut self, node: &str) -> bool {
+    /// A shutdown that the kubelet has just announced: the endpoints of the node that are ready are to be shown. False if they were.
+    pub fn begin_endpoints(&mut self, node: &str) -> bool {
         let ready = self.stories.get_mut(node).and_then(Story::still_ready);
         ready.is_some_and(|ready| !std::mem::replace(&mut ready.is_begun, true))
     }

@@ -1,91 +1,85 @@
 //! One loss of one node, and the pods that were on it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agent::{AgentCheck, Question};
-use super::member::Member;
-use super::report::{Advice, AgentAnswer, LossKey, Returned, Step};
+use super::agent::{AgentCheck, Lease};
+use super::alarms::Alarms;
+use super::handling::{Fence, Handling, Power};
+use super::member::{Lacking, Member, Pods};
+use super::report::{AgentAnswer, LossKey, PhaseKind, Returned, Step};
 use super::sentence::{self, Known};
 use super::still_ready::StillReady;
-use crate::ids::PodUid;
 use crate::observe::{ApiTime, ClusterVersion, Moment, NodeFact, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
 use crate::time::{Boot, Wall};
 use crate::tolerances::{EVICTIONS_HELD_BACK, NUMBERED_WITHIN, PLAUSIBLE_SILENCE, TOLERATED_LOSS};
 
-/// Most reads of a Lease that fail: one that does not exist is no reason to ask for ever.
-const RENEWAL_ASKS: u8 = 3;
-
 /// How the kubelet announces a graceful node shutdown in the condition's message.
 const SHUTTING_DOWN: &str = "shutting down";
+
 #[derive(Debug)]
 pub(super) struct Story {
     pub key: LossKey,
     /// When the transition of the key was.
     pub keyed: Moment,
-    pub begin: Moment,
-    pub ready: Ready,
-    pub reason: Box<str>,
-    pub message: Box<str>,
+    pub condition: Condition,
     /// Each step once.
-    pub steps: Vec<(Step, Moment)>,
-    pub renewed: Option<ApiTime>,
-    renewal: Question,
-    renewal_failures: u8,
+    steps: Vec<(Step, Moment)>,
+    pub lease: Lease,
     pub agent: AgentCheck,
-    /// The taint `out-of-service` is there, or was when the loss ended.
-    pub fenced: bool,
-    pub was_fenced: bool,
-    /// The provider reported it at some time.
-    pub powered_off: bool,
-    /// Its last word.
-    pub is_off: bool,
-    /// The controller evicts, now.
-    pub evicting: bool,
-    /// Since when it does not, after it did.
-    not_evicting: Option<Boot>,
+    pub handling: Handling,
     /// The kubelet announced a shutdown.
     pub announced: Option<Announced>,
-    pub back: Option<Moment>,
-    /// The node as it came back.
-    pub returned_as: Option<Arc<NodeIdentity>>,
-    /// The Node object was deleted.
-    pub removed: Option<Moment>,
-    pub members: BTreeMap<PodUid, Member>,
-    /// The members of before the loss are known.
-    pub is_scanned: bool,
-    /// The root is exported, or was by an earlier observer.
-    pub is_reported: bool,
-    /// The time until the controller evicted is exported.
-    pub is_not_ready_reported: bool,
-    /// The time of its taint is exported.
-    pub is_taint_reported: bool,
-    /// There was no room for some of its pods that a kubelet has run.
-    is_partial: bool,
-    /// There was no room for some of its pods. By its last status such a pod may not have run, and run all the same.
-    pub has_dropped: bool,
-    /// Pods run there that opted out.
-    pub has_ignored: bool,
-    /// As the last alarm about the node or a pod of it had it.
-    pub advised: Option<Advice>,
-    /// How often that changed, and when last.
-    pub changes: u8,
-    pub changed: Option<Boot>,
-    /// The last alarm that the machine runs and must not.
-    pub endangered: Option<(Advice, Boot)>,
-    /// Since when the machine is known to have booted again.
-    pub rebooted: Option<Boot>,
-    /// Another machine has the node's object.
-    pub is_other: bool,
-    /// There was an alarm about the node with pods that hang.
-    pub is_hang_alarmed: bool,
-    /// There was an alarm that the controller holds the evictions back.
-    pub is_held_back_alarmed: bool,
+    pub phase: Phase,
+    machine: Machine,
+    pub pods: Pods,
+    pub reported: Reported,
+    pub alarms: Alarms,
     /// Nodes that fell silent at about the same time, this node included, and all nodes.
     pub at_once: (usize, usize),
     pub unwatched: Option<Duration>,
+}
+
+/// The condition `Ready`.
+#[derive(Debug)]
+pub(super) struct Condition {
+    pub ready: Ready,
+    pub reason: Box<str>,
+    pub message: Box<str>,
+}
+
+/// How far the loss is.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    Away,
+    /// The Node object was deleted.
+    Deleted(Moment),
+    Back {
+        at: Moment,
+        /// The node as it came back; None: another machine with the name of a deleted node.
+        node: Option<Arc<NodeIdentity>>,
+        /// The Node object had been deleted before.
+        deleted: Option<Moment>,
+    },
+}
+
+/// How the machine compares with the one that was lost.
+#[derive(Clone, Copy, Debug)]
+enum Machine {
+    Same,
+    /// Since when it is known to have booted again.
+    Rebooted(Boot),
+    /// Another machine has the node's object; and the boot before.
+    Other(Option<Boot>),
+}
+
+/// What is exported.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    /// The root is, or was by an earlier observer.
+    pub root: bool,
+    pub phases: Vec<PhaseKind>,
 }
 
 /// A shutdown, as the condition `Ready` has it.
@@ -107,41 +101,17 @@ impl Story {
         let mut story = Story {
             key,
             keyed: begin,
-            begin,
-            ready: fact.ready,
-            reason: Box::default(),
-            message: Box::default(),
+            condition: Condition::of(fact),
             steps: vec![(Step::NotReady, begin)],
-            renewed: None,
-            renewal: Question::default(),
-            renewal_failures: 0,
+            lease: Lease::default(),
             agent: AgentCheck::default(),
-            fenced: false,
-            was_fenced: false,
-            powered_off: false,
-            is_off: false,
-            evicting: false,
-            not_evicting: None,
+            handling: Handling::default(),
             announced: None,
-            back: None,
-            returned_as: None,
-            removed: None,
-            members: BTreeMap::new(),
-            is_scanned: false,
-            is_reported: false,
-            is_not_ready_reported: false,
-            is_taint_reported: false,
-            is_partial: false,
-            has_dropped: false,
-            has_ignored: false,
-            advised: None,
-            endangered: None,
-            changes: 0,
-            changed: None,
-            rebooted: None,
-            is_other: false,
-            is_hang_alarmed: false,
-            is_held_back_alarmed: false,
+            phase: Phase::Away,
+            machine: Machine::Same,
+            pods: Pods::default(),
+            reported: Reported::default(),
+            alarms: Alarms::default(),
             at_once: (1, 1),
             unwatched,
         };
@@ -151,9 +121,7 @@ impl Story {
 
     /// A version of the node that is not ready.
     pub fn follow(&mut self, fact: &NodeFact, at: Moment) {
-        self.ready = fact.ready;
-        self.reason = fact.reason.clone();
-        self.message = fact.message.clone();
+        self.condition = Condition::of(fact);
         self.saw_boot(&fact.identity, at);
         if let Some(transition) = fact.transition
             && self.announced.is_none()
@@ -172,29 +140,30 @@ impl Story {
         }
         if fact.ready == Ready::Unknown {
             self.step(Step::Unknown, at);
-            self.members.values_mut().for_each(|member| member.is_overdue = false);
+            self.pods.members.values_mut().for_each(|member| member.is_overdue = false);
         } else {
             // The kubelet counts the grace periods of deletions from now on.
-            let not_asked = self.members.values_mut().filter(|member| member.requested.is_none());
+            let not_asked = self.pods.members.values_mut().filter(|member| member.requested.is_none());
             not_asked.for_each(|member| member.unheard = None);
         }
-        // As of now: the machine may be switched off, or on, and the taint set and removed, by whoever repairs the node.
-        self.powered_off |= fact.powered_off;
-        self.is_off = fact.powered_off && fact.ready == Ready::Unknown;
-        if self.evicting && !fact.evicting {
-            self.not_evicting = Some(at.at);
-        }
-        self.evicting = fact.evicting;
-        self.fenced = fact.out_of_service;
-        self.was_fenced |= fact.out_of_service;
+        self.handling.follow(fact, at.at);
     }
 
     /// A version of the node.
     pub fn saw_boot(&mut self, node: &NodeIdentity, at: Moment) {
-        match self.returned(node) {
-            Returned::Rebooted if self.rebooted.is_none() => self.rebooted = Some(at.at),
-            Returned::OtherMachine => self.is_other = true,
-            _ => {}
+        self.machine = match (self.machine, self.returned(node)) {
+            (Machine::Same, Returned::Rebooted) => Machine::Rebooted(at.at),
+            (Machine::Other(None), Returned::Rebooted) => Machine::Other(Some(at.at)),
+            (Machine::Same | Machine::Rebooted(_), Returned::OtherMachine) => Machine::Other(self.booted()),
+            (before, _) => before,
+        };
+    }
+
+    fn booted(&self) -> Option<Boot> {
+        match self.machine {
+            Machine::Same => None,
+            Machine::Rebooted(at) => Some(at),
+            Machine::Other(boot) => boot,
         }
     }
 
@@ -232,72 +201,108 @@ impl Story {
 
     /// No Lease is renewed from then on.
     pub fn silent_from(&self) -> Boot {
-        self.silent_since().unwrap_or(self.begin.at)
+        self.silent_since().unwrap_or(self.begin().at)
     }
 
     /// Whether it is time to ask for the Lease: while the kubelet reports its own trouble, it renews the Lease.
     pub fn ask_renewal(&mut self, now: Boot) -> bool {
-        let is_due = self.silent_since().is_some() && !self.renewal.is_answered && !self.renewal.is_pending(now);
-        if is_due {
-            self.renewal.ask(now);
-        }
-        is_due
+        self.was_silent() && self.lease.ask(now)
     }
 
-    /// As answered, None if the read failed; a renewal after the silence began is of the node's return, and says nothing about its loss.
+    /// A renewal after the silence began is of the node's return, and says nothing about its loss.
     pub fn renewed(&mut self, renewed: Option<ApiTime>) {
-        self.renewal_failures = self.renewal_failures.saturating_add(u8::from(renewed.is_none()));
-        let is_answered = self.renewal.is_answered || renewed.is_some() || self.renewal_failures >= RENEWAL_ASKS;
-        self.renewal = Question::default();
-        self.renewal.is_answered = is_answered;
-        self.renewed = renewed.filter(|renewed| renewed.at <= self.silent_from()).or(self.renewed);
+        self.lease.answered(renewed, self.silent_from());
     }
 
     /// The controller has not begun to evict the pods, or has stopped it, for longer than it takes.
     pub fn is_held_back(&self, now: Boot) -> bool {
-        if self.not_evicting.is_some_and(|since| now.since(since) < EVICTIONS_HELD_BACK) {
-            return false;
-        }
+        let is_held = self.handling.holds_evictions_back(now) && !self.handling.is_fenced();
         let waits = |member: &Member| member.requested.is_none() && member.is_to_end();
-        self.is_long_silent(now) && !self.evicting && !self.fenced && self.members.values().any(waits)
+        is_held && self.is_long_silent(now) && self.pods.members.values().any(waits)
     }
 
     /// Kubelet and agent are silent: no process on the node is known to count a grace period.
     pub fn notice_silence(&mut self, now: Boot) {
         self.agent.notice(now);
-        let is_heard = self.ready != Ready::Unknown || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered;
+        let is_heard = !self.is_silent() || !self.agent.is_known() || self.agent.answer() == AgentAnswer::Answered;
         let silent = self.silent_since().filter(|_| !is_heard);
-        for member in self.members.values_mut().filter(|member| member.gone.is_none()) {
+        for member in self.pods.members.values_mut().filter(|member| member.gone.is_none()) {
             member.unheard = member.unheard.or(silent);
         }
     }
 
+    /// The Node object is deleted, and the taint went with it.
+    pub fn deleted(&mut self, at: Moment) {
+        self.phase = Phase::Deleted(at);
+        self.handling.unfence();
+        self.step(Step::NodeDeleted, at);
+    }
+
+    /// The node is ready. A deleted node that registers again with another machine: its story was over with the deletion.
+    pub fn came_back(&mut self, node: &Arc<NodeIdentity>, at: Moment) {
+        self.saw_boot(node, at);
+        let deleted = self.removed();
+        let is_it = deleted.is_none() || self.returned(node) == Returned::SameBoot;
+        if is_it {
+            self.step(Step::Back, at);
+        }
+        let node = is_it.then(|| node.clone());
+        self.phase = Phase::Back { at, node, deleted };
+    }
+
     /// Nobody on the node confirms terminations.
     pub fn is_away(&self) -> bool {
-        self.back.is_none()
+        self.back().is_none()
     }
 
     pub fn is_over(&self) -> bool {
-        self.back.is_some() || self.removed.is_some()
+        !matches!(self.phase, Phase::Away)
+    }
+
+    pub fn back(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Back { at, .. } => Some(at),
+            Phase::Away | Phase::Deleted(_) => None,
+        }
+    }
+
+    /// When the Node object was deleted, also of a node that is back.
+    pub fn removed(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Away => None,
+            Phase::Deleted(at) => Some(at),
+            Phase::Back { deleted, .. } => deleted,
+        }
+    }
+
+    /// The Node object is deleted, and nobody has registered it again.
+    pub fn is_deleted(&self) -> bool {
+        matches!(self.phase, Phase::Deleted(_))
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.condition.ready == Ready::Unknown
+    }
+
+    pub fn begin(&self) -> Moment {
+        self.time_of(Step::NotReady).unwrap_or(self.keyed)
+    }
+
+    pub fn steps(&self) -> &[(Step, Moment)] {
+        &self.steps
     }
 
     /// The Node object was deleted, and pods that this ends are still there.
     pub fn is_left(&self) -> bool {
         let is_held = |member: &Member| member.gone.is_none() && !member.is_held_by_finalizer();
-        self.removed.is_some() && self.back.is_none() && self.members.values().any(is_held)
-    }
-
-    /// For a pod of the node. One that anybody can make up does not keep the loss open.
-    pub fn no_room_for(&mut self, is_of_kubelet: bool) {
-        self.is_partial |= is_of_kubelet;
-        self.has_dropped = true;
+        self.is_deleted() && self.pods.members.values().any(is_held)
     }
 
     /// No container of before can run: a kubelet starts the pods again that were not being deleted when it booted.
     fn ended_by_boot(&self, boot: Boot) -> bool {
-        let is_known = !self.has_ignored && !self.has_dropped;
+        let is_known = !self.pods.has_ignored && !self.pods.has_dropped();
         is_known
-            && self.members.values().all(|member| {
+            && self.pods.members.values().all(|member| {
                 let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
                 let is_gone = member.gone.is_some_and(|gone| gone.at <= boot);
                 member.is_of_node || member.is_finished || is_deleted || is_gone
@@ -307,21 +312,22 @@ impl Story {
     /// It harmed a pod, or could have: more than a moment of a busy kubelet, a shutdown that went well, or an empty node that was
     /// removed.
     pub fn is_serious(&self) -> bool {
-        let is_silent = self.ready == Ready::Unknown;
-        let is_planned = self.announced.is_some() || self.key.node.unschedulable || self.removed.is_some();
-        let has_pods = self.members.values().any(|member| member.is_to_end());
-        let is_felt = (is_silent || self.removed.is_some()) && has_pods;
-        let has_vanished = self.members.values().any(|member| member.vanished);
-        self.was_fenced || self.stuck() > 0 || has_vanished || is_felt || (is_silent && !is_planned)
+        let is_silent = self.is_silent();
+        let is_planned = self.announced.is_some() || self.key.node.unschedulable || self.removed().is_some();
+        let has_pods = self.pods.members.values().any(|member| member.is_to_end());
+        let is_felt = (is_silent || self.removed().is_some()) && has_pods;
+        let has_vanished = self.pods.members.values().any(|member| member.vanished);
+        self.handling.fence != Fence::Never || self.stuck() > 0 || has_vanished || is_felt || (is_silent && !is_planned)
     }
 
     /// Pods that the node could not terminate.
     pub fn stuck(&self) -> usize {
-        self.members.values().filter(|member| member.was_held()).count()
+        self.pods.members.values().filter(|member| member.was_held()).count()
     }
 
     pub fn gone(&self) -> usize {
-        self.members
+        self.pods
+            .members
             .values()
             .filter(|member| member.was_held() && member.gone.is_some())
             .count()
@@ -330,7 +336,7 @@ impl Story {
     /// Pods that were deleted without the kubelet, and that may be replaced elsewhere.
     fn vanished(&self) -> impl Iterator<Item = &Member> {
         let is_its = |member: &&Member| member.vanished && !member.is_of_node && !member.is_finished;
-        self.members.values().filter(is_its)
+        self.pods.members.values().filter(is_its)
     }
 
     /// Those of a StatefulSet, or with volumes: of others a second one does no harm that would justify the end of the whole machine.
@@ -346,10 +352,15 @@ impl Story {
     /// Pods that the taint ends, or that hang.
     fn to_release(&self) -> impl Iterator<Item = &Member> {
         let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node;
-        self.members.values().filter(is_its)
+        self.pods.members.values().filter(is_its)
     }
 
-    /// The endpoints of a shutdown that is in progress, as the kubelet announced it.
+    /// As the kubelet announced it.
+    pub fn is_shutting_down(&self) -> bool {
+        self.announced.as_ref().is_some_and(|announced| !announced.is_over)
+    }
+
+    /// The endpoints of a shutdown that is in progress.
     pub fn still_ready(&mut self) -> Option<&mut StillReady> {
         let announced = self.announced.as_mut().filter(|announced| !announced.is_over);
         announced.map(|announced| &mut announced.ready)
@@ -364,14 +375,14 @@ impl Story {
     /// Every pod that a loss ends is gone: nothing waits for the node any more. A pod that tolerates the loss, for ever or for long,
     /// waits as long as no other pod was ended.
     pub fn is_settled(&self, now: Boot) -> bool {
-        let since = self.time_of(Step::Evicting).unwrap_or(self.begin);
-        let is_long = self.evicting && now.since(since.at) >= TOLERATED_LOSS;
-        let is_felt = self.members.values().any(|member| member.gone.is_some());
+        let since = self.time_of(Step::Evicting).unwrap_or(self.begin());
+        let is_long = self.handling.is_evicting() && now.since(since.at) >= TOLERATED_LOSS;
+        let is_felt = self.pods.members.values().any(|member| member.gone.is_some());
         let waits = |member: &Member| {
             let is_tolerant = (member.requested.is_none() && is_long) || member.is_held_by_finalizer();
             (member.is_to_end() && !(is_tolerant && is_felt)) || (member.is_left_alone() && !is_felt)
         };
-        self.is_scanned && !self.is_partial && !self.members.values().any(waits)
+        self.pods.is_scanned && self.pods.lacking != Lacking::OfKubelet && !self.pods.members.values().any(waits)
     }
 
     /// For longer than a controller needs to begin with evictions.
@@ -379,49 +390,71 @@ impl Story {
         let is_long = self
             .silent_since()
             .is_some_and(|since| now.since(since) >= EVICTIONS_HELD_BACK);
-        self.ready == Ready::Unknown && !self.is_over() && is_long
+        self.is_silent() && !self.is_over() && is_long
     }
 
     /// When the last pod was gone.
     pub fn last_gone(&self) -> Option<Moment> {
-        self.members
+        self.pods
+            .members
             .values()
             .filter_map(|member| member.gone)
             .max_by_key(|gone| gone.at)
     }
 
     pub fn known(&self, until: Boot, version: Option<ClusterVersion>) -> Known<'_> {
-        let not_ready_until = self.back.map_or(until, |back| until.min(back.at));
+        let not_ready_until = self.back().map_or(until, |back| until.min(back.at));
         Known {
             node: &self.key.node,
-            ready: self.ready,
-            reason: &self.reason,
-            lasted: not_ready_until.since(self.begin.at),
+            ready: self.condition.ready,
+            reason: &self.condition.reason,
+            lasted: not_ready_until.since(self.begin().at),
             // By the node's clock: what cannot be is not said.
-            renewed: (self.renewed.map(|renewed| self.silent_from().since(renewed.at)))
+            renewed: (self.lease.renewed.map(|renewed| self.silent_from().since(renewed.at)))
                 .filter(|before| *before <= PLAUSIBLE_SILENCE),
-            was_heard: self.silent_from() > self.begin.at,
+            was_heard: self.silent_from() > self.begin().at,
             agent: self.agent.answer(),
-            fenced: self.fenced,
-            powered_off: self.is_off,
+            fenced: self.handling.is_fenced(),
+            powered_off: self.handling.power == Power::Off,
             was_silent: self.was_silent(),
             held_back: self.is_held_back(until),
             at_once: self.at_once,
             is_over: self.is_over(),
             shuts_down: self.announced.is_some(),
-            has_booted: self.rebooted.is_some(),
-            is_other: self.is_other,
-            is_rebooted: self.rebooted.is_some_and(|boot| self.ended_by_boot(boot)),
-            is_deleted: self.removed.is_some() && self.back.is_none(),
+            has_booted: self.booted().is_some(),
+            is_other: matches!(self.machine, Machine::Other(_)),
+            is_rebooted: self.booted().is_some_and(|boot| self.ended_by_boot(boot)),
+            is_deleted: self.is_deleted(),
             stuck: self.stuck(),
             gone: self.gone(),
             vanished: self.vanished().count(),
             doubled: self.doubled(),
             to_release: self.to_release().count(),
             to_double: self.to_release().any(Member::does_harm_twice),
-            has_dropped: self.has_dropped,
+            has_dropped: self.pods.has_dropped(),
             version,
         }
+    }
+}
+
+impl Condition {
+    fn of(fact: &NodeFact) -> Condition {
+        Condition {
+            ready: fact.ready,
+            reason: fact.reason.clone(),
+            message: fact.message.clone(),
+        }
+    }
+}
+
+impl Reported {
+    /// Whether it was not in it.
+    pub fn add(&mut self, phase: PhaseKind) -> bool {
+        let is_new = !self.phases.contains(&phase);
+        if is_new {
+            self.phases.push(phase);
+        }
+        is_new
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::handling::Fence;
 use super::member::{self, Member};
 use super::story::Story;
 use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
@@ -31,7 +32,7 @@ impl Nodes {
             let member = self
                 .stories
                 .get(node)
-                .and_then(|story| story.members.get(&record.identity.uid));
+                .and_then(|story| story.pods.members.get(&record.identity.uid));
             let expected = member.filter(|_| by == Holder::Node).and_then(Member::expected);
             let expected = expected.unwrap_or(deletion.requested.at.plus(deletion.grace));
             if is_long(expected) && !pods.is_ignored(record) {
@@ -51,9 +52,9 @@ impl Nodes {
         // Of a deleted Node object, as long as something of it is held.
         let is_left = |story: &Story| {
             // Nobody asks its agent any more.
-            let is_recent = story.removed.is_some_and(|at| now.since(at.at) < RECOVERY);
+            let is_recent = story.removed().is_some_and(|at| now.since(at.at) < RECOVERY);
             let runs_twice = || is_recent && story.known(now, self.version).run_twice() > 0;
-            story.back.is_none() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0 || runs_twice())
+            story.is_away() && (story.is_left() || self.volumes.left(&story.key.node.name) > 0 || runs_twice())
         };
         let lost = self.stories.values().filter(|story| !story.is_over() || is_left(story));
         state.nodes.extend(lost.map(|story| {
@@ -86,7 +87,7 @@ impl Nodes {
 
     /// The pods of newly lost nodes.
     pub(super) fn scan(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
-        if self.stories.values().all(|story| story.is_scanned) {
+        if self.stories.values().all(|story| story.pods.is_scanned) {
             return;
         }
         let mut found: Vec<(&PodUid, &pods::Record)> = pods
@@ -94,7 +95,7 @@ impl Nodes {
             .filter(|(_, record)| {
                 self.stories
                     .get(record.identity.node.as_str())
-                    .is_some_and(|story| !story.is_scanned)
+                    .is_some_and(|story| !story.pods.is_scanned)
             })
             .collect();
         found.sort_by(|a, b| a.0.cmp(b.0));
@@ -112,14 +113,14 @@ impl Nodes {
                 story.agent.address = record.details().agent;
             }
             let is_of_node = record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet");
-            story.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.finished && !is_of_node;
+            story.pods.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.finished && !is_of_node;
             // What a kubelet that is back does not end goes on.
-            let goes_on = || story.back.is_some() && record.details().deletion.is_none();
-            if record.is_gone() || goes_on() || story.members.contains_key(uid) || !belongs(pods, record) {
+            let goes_on = || !story.is_away() && record.details().deletion.is_none();
+            if record.is_gone() || goes_on() || story.pods.members.contains_key(uid) || !belongs(pods, record) {
                 continue;
             }
             if self.members >= room {
-                story.no_room_for(is_of_kubelet);
+                story.pods.no_room_for(is_of_kubelet);
                 out.push(dropped(ObserverDropReason::LostPodCap));
                 continue;
             }
@@ -127,24 +128,27 @@ impl Nodes {
             let mut member = Member::new(record);
             let requested = record.details().deletion.map(|deletion| deletion.requested.at.min(now));
             member.follow(record, story.is_away(), Moment::exact(requested.unwrap_or(now)));
-            member.held_from(story.begin);
+            member.held_from(story.begin());
             if story.is_away() {
                 follow_volumes(&mut self.volumes, &mut member, out);
             }
-            story.members.insert(uid.clone(), member);
+            story.pods.members.insert(uid.clone(), member);
         }
         self.find_waiting(now, pods);
-        for story in self.stories.values_mut().filter(|story| !story.is_scanned) {
-            story.is_scanned = true;
+        for story in self.stories.values_mut().filter(|story| !story.pods.is_scanned) {
+            story.pods.is_scanned = true;
             // An earlier observer has reported such a loss, if it lasted; pods that outlast it may have been deleted since, and it did not
             // wait for pods that tolerate the loss for long.
-            let is_tolerated = story.evicting && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED_LOSS);
-            let is_done = story.members.values().all(|member| match member.requested {
+            let is_tolerated =
+                story.handling.is_evicting() && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED_LOSS);
+            let is_done = story.pods.members.values().all(|member| match member.requested {
                 Some(_) => member.is_of_node || member.is_held_by_finalizer(),
-                None => is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.was_fenced),
+                None => {
+                    is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.handling.fence != Fence::Never)
+                }
             });
             let lasted = story.unwatched.is_some_and(|unwatched| unwatched >= LASTING_LOSS);
-            story.is_reported |= is_done && lasted;
+            story.reported.root |= is_done && lasted;
             phases::over(story, self.version, out);
         }
     }
@@ -152,7 +156,7 @@ impl Nodes {
     /// The VolumeAttachments are known: of those that were there before, pods may wait.
     pub(super) fn attachments_known(&mut self, now: Boot, pods: &ClusterPods, out: &mut Vec<Output>) {
         for story in self.stories.values_mut().filter(|story| story.is_away()) {
-            for member in story.members.values_mut().filter(|member| member.gone.is_none()) {
+            for member in story.pods.members.values_mut().filter(|member| member.gone.is_none()) {
                 follow_volumes(&mut self.volumes, member, out);
             }
         }
@@ -166,7 +170,7 @@ impl Nodes {
             .filter(|(_, record)| !record.is_gone() && !record.details().claims.is_empty());
         for (uid, record) in with_claims {
             let story = self.stories.get(record.identity.node.as_str());
-            if !story.is_some_and(|story| story.members.contains_key(uid)) {
+            if !story.is_some_and(|story| story.pods.members.contains_key(uid)) {
                 self.volumes.pod(uid, record, record.scheduled.unwrap_or(Moment::exact(now)));
             }
         }
@@ -184,7 +188,7 @@ impl Nodes {
             let Some(story) = self
                 .stories
                 .get_mut(name)
-                .filter(|story| story.is_scanned && story.back.is_none())
+                .filter(|story| story.pods.is_scanned && story.is_away())
             else {
                 continue;
             };
@@ -194,7 +198,7 @@ impl Nodes {
             }
             let is_pressing = story.wants_number(now);
             // The address of a deleted node may be another's.
-            if story.removed.is_none()
+            if story.removed().is_none()
                 && let Some(address) = story.agent.ask(now, is_pressing)
             {
                 asks.push(Ask::Agent {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::report::{Advice, LossKey, NodePhase, PhaseKind};
 use super::story::Story;
-use super::{Step, dropped, phases, sentence};
+use super::{Step, alarms, dropped, sentence};
 use crate::observe::contact::Seen;
 use crate::observe::{Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready};
 use crate::time::{Boot, Wall};
@@ -53,7 +53,7 @@ impl Taint {
                 // At the start: set at any time since the loss.
                 let unseen = story.as_ref().filter(|_| seen.is_at_start());
                 let set = Moment {
-                    gap: unseen.map(|story| at.at.since(story.begin.at)).or(at.gap),
+                    gap: unseen.map(|story| at.at.since(story.begin().at)).or(at.gap),
                     ..at
                 };
                 self.set = Some(set);
@@ -72,7 +72,7 @@ impl Taint {
                 out = match (self.of, self.loss.take()) {
                     (TaintOf::Loss, Some(loss)) => {
                         if let Some(story) = story.filter(|story| story.key == loss) {
-                            story.is_taint_reported = true;
+                            story.reported.add(PhaseKind::OutOfService);
                         }
                         Some(phase(loss, begin, at))
                     }
@@ -132,7 +132,7 @@ impl Taint {
             return None;
         }
         let verdict = sentence::left_behind(node, self.of, waited);
-        Some(phases::alarm(node, None, now, (Advice::Unfence, verdict)))
+        Some(alarms::alarm(node, None, now, (Advice::Unfence, verdict)))
     }
 
     const fn not_left(&mut self) {

@@ -7,10 +7,9 @@ use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
 use crate::time::Boot;
 use crate::tolerances::LEAST_EXCESS;
-use crate::verdict::judge::Case;
-use crate::verdict::seconds;
-use crate::verdict::sentence::{at_least, many};
+use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
+use crate::verdict::words::{at_least, many, seconds};
 
 /// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;

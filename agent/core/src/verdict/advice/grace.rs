@@ -7,10 +7,12 @@ use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::tolerances::KUBELET_MINIMUM;
-use crate::verdict::judge::{Case, Judged, may_have_begun_before};
-use crate::verdict::sentence::own_grace;
+use crate::verdict::Exit;
+use crate::verdict::case::{Case, Judged};
+use crate::verdict::judge::may_have_begun_before;
+use crate::verdict::sentence::grace_of_pod;
 use crate::verdict::spent::Spent;
-use crate::verdict::{Exit, seconds};
+use crate::verdict::words::seconds;
 
 /// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
@@ -23,7 +25,7 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let is_whole = |request: &Request| request.shortened.is_empty() && request.cut_short().is_none();
     let whole = context.request.as_ref().is_some_and(is_whole);
     match exit {
-        Exit::Clean | Exit::PrestopFailed => in_time(case, context, own_grace(context).unwrap_or(grace), &spent),
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace_of_pod(context).unwrap_or(grace), &spent),
         Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: None,

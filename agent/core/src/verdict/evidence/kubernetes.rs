@@ -1,10 +1,11 @@
 //! Evidence from the Kubernetes API, added to the evidence from the kernel.
 
-use crate::event::ExitStatus;
 use crate::kubernetes::{PodContext, Reported};
 use crate::verdict::advice::whole_seconds;
-use crate::verdict::judge::{Case, Hook, HookEnd};
-use crate::verdict::{Evidence, Source, seconds};
+use crate::verdict::case::Case;
+use crate::verdict::judge::{Hook, HookEnd};
+use crate::verdict::words::{how, seconds};
+use crate::verdict::{Evidence, Source};
 
 pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
     let Some(context) = case.kubernetes else { return };
@@ -57,7 +58,7 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
             add(begin, format!("{name} started; {how}"));
         }
         if let Some(end) = hook.run.end {
-            add(end, format!("{name} {}", ended(&hook.end, hook.run.status)));
+            add(end, format!("{name} {}", ended(&hook)));
         }
     }
     if let Some(ended) = context.mains_ended {
@@ -71,11 +72,11 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
     }
 }
 
-fn ended(end: &HookEnd, status: Option<ExitStatus>) -> String {
-    match (end, status) {
+fn ended(hook: &Hook<'_>) -> String {
+    match (&hook.end, hook.run.status) {
         (HookEnd::Cut, _) => "was still running when the grace period ended".to_owned(),
-        (_, Some(status)) => super::status(status),
-        (HookEnd::Failed(how), None) => format!("failed: {how}"),
+        (_, Some(status)) => how(status),
+        (HookEnd::Failed, None) => format!("failed: {}", hook.failure()),
         (_, None) => "finished".to_owned(),
     }
 }

@@ -2,115 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Case, Finding, Missing, kernel, kubernetes};
+use super::ask::Ask;
+use super::cause::unknown;
+use super::finding::{Finding, Missing};
+use super::first_stop::{earlier_stops, may_have_been_stopped_before};
 use crate::event::Kind;
-use crate::ledger::{self, Hole, not_kept};
+use crate::ledger::{self, Claim, Hole, not_kept};
 use crate::termination::Role;
-use crate::time::Boot;
 use crate::verdict::Exit;
-
-/// An absence that a finding rests on: somebody must have looked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// No such record of the main process.
-    Main(Kind),
-    /// Nor of the others, until the last of them is gone.
-    Each(Kind),
-    /// No stop signal before the observation.
-    NoStop,
-}
-
-/// Proven by what was seen.
-pub(super) const PROVEN: &[Ask] = &[];
-pub(super) const NO_SIGNAL: &[Ask] = &[Ask::Main(Kind::SignalGenerate)];
-pub(super) const NO_SIGNAL_NOR_STOP: &[Ask] = &[Ask::NoStop, Ask::Main(Kind::SignalGenerate)];
-pub(super) const NO_HANDLER: &[Ask] = &[Ask::Main(Kind::SignalDeliver)];
-pub(super) const NO_SIGNAL_NOR_HANDLER: &[Ask] = &[Ask::Main(Kind::SignalGenerate), Ask::Main(Kind::SignalDeliver)];
-pub(super) const NO_OOM: &[Ask] = &[Ask::Main(Kind::OomVictim)];
-pub(super) const NO_OOM_NOR_STOP: &[Ask] = &[Ask::NoStop, Ask::Main(Kind::OomVictim)];
-pub(super) const NO_SIGNAL_NOR_OOM: &[Ask] = &[Ask::Main(Kind::SignalGenerate), Ask::Main(Kind::OomVictim)];
-pub(super) const NO_SIGNAL_NOR_OOM_NOR_STOP: &[Ask] =
-    &[Ask::NoStop, Ask::Main(Kind::SignalGenerate), Ask::Main(Kind::OomVictim)];
-pub(super) const NO_EXEC: &[Ask] = &[Ask::Main(Kind::ProcessExec)];
-pub(super) const NO_EXIT: &[Ask] = &[Ask::Main(Kind::ProcessExit)];
-pub(super) const NO_EXIT_NOR_REMOVAL: &[Ask] = &[Ask::Main(Kind::ProcessExit), Ask::Main(Kind::CgroupRmdir)];
-/// Systemd signals each process of a unit: another one may be the program.
-pub(super) const NO_SIGNAL_TO_ANY: &[Ask] = &[Ask::Each(Kind::SignalGenerate)];
-pub(super) const NO_SIGNAL_NOR_HANDLER_OF_ANY: &[Ask] = &[Ask::Each(Kind::SignalGenerate), Ask::Each(Kind::SignalDeliver)];
-/// What could show that an exit was not clean: a signal, an OOM kill of another process, or the exit of a program below the main process.
-pub(super) const CLEAN: &[Ask] = &[
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::OomVictim),
-    Ask::Each(Kind::ProcessExit),
-];
-/// The same where nobody asked.
-pub(super) const COMPLETED: &[Ask] = &[
-    Ask::NoStop,
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::OomVictim),
-    Ask::Each(Kind::ProcessExit),
-];
-/// The same of a main process that sent its stop signal on.
-pub(super) const CLEAN_INSIDE: &[Ask] = &[
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::SignalDeliver),
-    Ask::Each(Kind::ProcessExit),
-    Ask::Each(Kind::OomVictim),
-];
-/// What the way of a stop signal inside rests on.
-pub(super) const INSIDE: &[Ask] = &[
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::SignalDeliver),
-    Ask::Each(Kind::ProcessExit),
-];
-pub(super) const INSIDE_NOR_STOP: &[Ask] = &[
-    Ask::NoStop,
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::SignalDeliver),
-    Ask::Each(Kind::ProcessExit),
-    Ask::Each(Kind::OomVictim),
-];
-/// What could show that a reflex was none.
-pub(super) const REFLEX: &[Ask] = &[
-    Ask::Each(Kind::SignalGenerate),
-    Ask::Each(Kind::SignalDeliver),
-    Ask::Each(Kind::ProcessExit),
-    Ask::Each(Kind::Tcp),
-];
-
-impl Ask {
-    fn kind(self) -> Option<Kind> {
-        match self {
-            Ask::Main(kind) | Ask::Each(kind) => Some(kind),
-            Ask::NoStop => None,
-        }
-    }
-
-    fn is_of(self, hole: &Hole) -> bool {
-        self.kind().is_some_and(|kind| hole.is_of(kind))
-    }
-}
-
-/// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
-/// is only the least.
-pub(in crate::verdict) fn may_have_begun_before(case: &Case<'_>) -> bool {
-    !earlier_stops(case).is_empty()
-}
-
-/// Where the first stop signal may be hidden.
-fn earlier_stops(case: &Case<'_>) -> Vec<Hole> {
-    let is_excused = |until: Boot| kubernetes::was_not_asked_before(case, until);
-    let hides = |hole: &&Hole| hole.why != ledger::Origin::Gap || !hole.to.is_some_and(is_excused);
-    case.missing.earlier_stops.iter().filter(hides).copied().collect()
-}
-
-/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
-/// proven by a handler that did not run: a signal that was handled leaves no trace.
-pub(in crate::verdict) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
-    case.missing
-        .late_start()
-        .is_some_and(|since| !kubernetes::was_not_asked_before(case, since))
-}
+use crate::verdict::case::Case;
 
 /// What became of the stop signal, or the time since, would be different with an earlier one.
 fn rests_on_first_stop(exit: Exit) -> bool {
@@ -127,7 +27,7 @@ fn may_be_later(case: &Case<'_>, exit: Exit) -> bool {
 
 /// Turns a finding that missing evidence could have changed into `unknown`, with the reason.
 pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
-    kernel::unknown(
+    unknown(
         case,
         match missing(case, &finding) {
             Some(missing) => missing,
@@ -138,11 +38,12 @@ pub(super) fn doubt(case: &Case<'_>, finding: Finding) -> Finding {
 
 fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
-    if !holes.main_unsure.is_empty() {
+    let unsure: Vec<Hole> = holes.of(Claim::WhichMain).copied().collect();
+    if !unsure.is_empty() {
         let began_in = |gap: &Hole| gap.why == ledger::Origin::Gap && case.main().is_some_and(|main| gap.from <= main.start);
-        return Some(match holes.main_unsure.iter().any(began_in) {
+        return Some(match unsure.iter().any(began_in) {
             true => Missing::Main,
-            false => Missing::records(&holes.main_unsure),
+            false => Missing::records(&unsure),
         });
     }
     let hidden = earlier_stops(case);
@@ -157,25 +58,25 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
     }
-    let of_main = holes.lost.iter().filter(|hole| rests.iter().any(|ask| ask.is_of(hole)));
+    let of_main = holes.lost(Claim::Main).filter(|hole| rests.iter().any(|ask| ask.is_of(hole)));
     let each = |hole: &&Hole| rests.iter().any(|ask| matches!(ask, Ask::Each(kind) if hole.is_of(*kind)));
-    let lost: Vec<Hole> = of_main.chain(holes.lost_inside.iter().filter(each)).copied().collect();
+    let lost: Vec<Hole> = of_main.chain(holes.lost(Claim::Others).filter(each)).copied().collect();
     if !lost.is_empty() {
         return Some(Missing::records(&lost));
     }
-    let lost = holes.lost_stops();
+    let lost: Vec<Hole> = holes.lost(Claim::NoStop).copied().collect();
     if rests.contains(&Ask::NoStop) && !lost.is_empty() {
         return Some(Missing::not_kept(&lost).unwrap_or(Missing::StopLost));
     }
     // An error is as unclean with the end of another process as without.
     let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
     let rests_on_others = finding.exit != Exit::NonzeroExit && rests.iter().any(of_others);
-    (!rests.is_empty() && holes.gap || rests_on_others && holes.gap_below).then_some(Missing::Gap)
+    (!rests.is_empty() && holes.has_gap(Claim::Main) || rests_on_others && holes.has_gap(Claim::Others)).then_some(Missing::Gap)
 }
 
 impl Missing {
     fn late_start(case: &Case<'_>) -> Missing {
-        if case.missing.begins_late {
+        if case.missing.begins_late(case.end) {
             Missing::NotRecorded
         } else {
             Missing::LateStart

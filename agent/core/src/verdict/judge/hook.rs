@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Case;
 use crate::event::ExitStatus;
 use crate::ids::Signal;
 use crate::kubernetes::PreStopRun;
 use crate::pod::PreStop;
 use crate::tolerances::RESOLUTION;
+use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,7 @@ pub(in crate::verdict) struct Hook<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::verdict) enum HookEnd {
     Done,
-    /// With the evidence, bounded and escaped.
-    Failed(String),
+    Failed,
     /// The hook still ran when the grace period expired, and the kubelet continued.
     Cut,
     /// Finished or cut near the end of the grace period: no evidence shows which.
@@ -50,7 +49,7 @@ impl<'a> Hook<'a> {
             Some(ExitStatus::Signaled {
                 signal: Signal::KILL, ..
             }) if to_the_end(RESOLUTION) || still_ran => HookEnd::Cut,
-            Some(status) => HookEnd::Failed(crate::verdict::evidence::status(status)),
+            Some(_) => HookEnd::Failed,
             // A sleep that is cut at the end of the grace period loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,
             None if let Some(why) = &run.events_unknown => HookEnd::Unknown(why.clone()),
@@ -60,34 +59,11 @@ impl<'a> Hook<'a> {
                 match &run.failed {
                     _ if to_the_end(RESOLUTION) && known => HookEnd::Cut,
                     _ if to_the_end(RESOLUTION) => HookEnd::Late,
-                    Some(failed) => HookEnd::Failed(format!("FailedPreStopHook: {}", quoted(failed))),
+                    Some(_) => HookEnd::Failed,
                     None => HookEnd::Done,
                 }
             }
         };
         Some(Hook { run, took, end })
     }
-
-    /// "preStop hook `drain.sh`".
-    pub fn name(&self) -> String {
-        match &self.run.hook {
-            PreStop::Exec { program } => format!("preStop hook `{}`", escaped(program, 64)),
-            PreStop::HttpGet { .. } => "preStop httpGet hook".to_owned(),
-            PreStop::TcpSocket { .. } => "preStop tcpSocket hook".to_owned(),
-            PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
-        }
-    }
-}
-
-/// A message can contain any text: an Event's message contains the hook's own output.
-pub(in crate::verdict) fn quoted(message: &str) -> String {
-    format!("\"{}\"", escaped(message, 120))
-}
-
-fn escaped(text: &str, limit: usize) -> String {
-    let mut short: String = text.chars().take(limit).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short.escape_debug().to_string()
 }

@@ -3,15 +3,17 @@
 //! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
-use super::doubt::{self, Ask, INSIDE, INSIDE_NOR_STOP};
-use super::kernel::{cause, finding, unknown};
-use super::{Blocked, Case, Finding, InnerEnd, Missing, Why};
+use super::ask::{self, Ask, INSIDE, INSIDE_NOR_STOP};
+use super::cause::{cause, unknown};
+use super::finding::{Blocked, Finding, InnerEnd, Missing, Why, finding};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
+use crate::ledger::Claim;
 use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::{AFTER_DISCARD, NO_TIME, ONLY_WAITED, REFLEX};
+use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
 
 /// What a process did with a stop signal until it ended.
@@ -108,7 +110,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(match (forwards[of].handler_entered, proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
-            _ => finding(Exit::DefaultAction, cause, why, doubt::REFLEX),
+            _ => finding(Exit::DefaultAction, cause, why, ask::REFLEX),
         });
     }
     if let Some(of) = first(&|forward| abandoned(case, forward)) {
@@ -208,7 +210,7 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
 }
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
-    case.missing.lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit))
+    case.missing.lacks(Claim::Others, Kind::ProcessExit)
 }
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a

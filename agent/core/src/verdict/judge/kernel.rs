@@ -1,19 +1,19 @@
 //! Rules of a main process that exited, or that another signal than SIGKILL ended. The kernel's evidence decides how the process terminated:
 //! no other source changes this.
 
-use super::doubt::*;
+use super::ask::*;
+use super::cause::{cause, unknown};
+use super::finding::{Crash, Finding, Found, Missing, Why, finding};
 use super::inside::{self, is_reflex};
-use super::killed::is_oom_daemon;
-use super::{Case, Crash, Fatal, Finding, Missing, Why, kubernetes, may_have_been_stopped_before};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
-use crate::termination::{Killed, Open, Role, Stop};
+use crate::ledger::Claim;
+use crate::termination::{Fatal, Killed, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
+use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
-
-pub(super) type Found = Option<Finding>;
 
 /// systemd's stop signal ended a unit's first process, and another process may be the program.
 pub(super) fn program_unsure(case: &Case<'_>, _: &Finding) -> Found {
@@ -22,10 +22,6 @@ pub(super) fn program_unsure(case: &Case<'_>, _: &Finding) -> Found {
 
 fn status(case: &Case<'_>) -> Option<ExitStatus> {
     case.exit.map(|exit| exit.status)
-}
-
-pub(super) fn was_killed(case: &Case<'_>) -> bool {
-    status(case).and_then(ExitStatus::signal) == Some(Signal::KILL)
 }
 
 /// The signal that ended the main process, if it was another one.
@@ -184,7 +180,7 @@ pub(super) fn stopped(case: &Case<'_>, _: &Finding) -> Found {
 pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
     let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
     let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
-    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.may_lack(Kind::OomVictim);
+    let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.lacks(Claim::Main, Kind::OomVictim);
     // Kubernetes did not ask before: whether another party did, the API does not show.
     let otherwise = match case.missing.late_start().is_some() || may_be_oom {
         true => Cause::Unknown,
@@ -296,49 +292,6 @@ fn may_be_signal_code(code: u8) -> bool {
 
 fn signal_of(code: u8) -> Option<Signal> {
     code.checked_sub(128).and_then(|number| Signal::new(number.into()))
-}
-
-pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
-    // Which of two parties terminated the process: the one that sent the stop signal, or the one that sent SIGKILL?
-    let senders = case
-        .stop()
-        .zip(case.kill())
-        .map(|(stop, kill)| (stop.sender.role, kill.sender.role));
-    let are_apart = senders.is_some_and(|(stop, kill)| stop != Role::Runtime && stop != kill);
-    let cause = match are_apart {
-        true => kubernetes::cause_before(case, case.end).unwrap_or(Cause::Unknown),
-        false => cause(case, Cause::Unknown),
-    };
-    finding(Exit::Unknown, cause, Why::Unknown(missing), PROVEN)
-}
-
-pub(super) fn finding(exit: Exit, cause: Cause, why: Why, rests: &'static [Ask]) -> Finding {
-    Finding { exit, cause, why, rests }
-}
-
-/// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
-/// before any other: if its record may be missing, only Kubernetes knows the cause.
-pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
-    let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
-    let may_miss = case.missing.may_lack(Kind::SignalGenerate)
-        || !case.missing.lost_stops().is_empty()
-        || !is_runtimes && (may_have_been_stopped_before(case) || case.missing.gap || matches!(case.open, Open::InGap { .. }));
-    let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
-    match case.stop().map(|stop| (stop.sender.role, stop.at)) {
-        Some((Role::Runtime, _)) => kubernetes::stopped(case),
-        Some((Role::Other, _)) if case.stop().is_some_and(|stop| is_oom_daemon(&stop.sender)) => by_kernel(Cause::Oom),
-        // The kernel's stop signal is a terminal's: a key or a hangup.
-        Some((Role::Unknown, at)) => kubernetes::cause_before(case, at).unwrap_or(Cause::Unknown),
-        Some((Role::Other | Role::Kernel, at)) => kubernetes::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),
-        Some((Role::Inside, _)) => {
-            // Who asked is not known: a supervisor, an `ExecStop=` or `kubectl exec`. Workers signal their parent for many reasons, none of
-            // an exit with an error.
-            let is_request = otherwise != Cause::Crash || case.stop().is_some_and(|stop| stop.signal.is_request());
-            let by = if is_request { Cause::Unknown } else { otherwise };
-            kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(by))
-        }
-        Some((Role::Itself, _)) | None => kubernetes::cause_before(case, case.end).unwrap_or(by_kernel(otherwise)),
-    }
 }
 
 fn how_crashed(signal: Signal) -> Crash {

@@ -1,23 +1,25 @@
 //! Rules of a main process that SIGKILL ended.
 
-use super::doubt::{NO_OOM, NO_OOM_NOR_STOP, NO_SIGNAL, NO_SIGNAL_NOR_STOP, PROVEN, REFLEX};
+use super::ask::{NO_OOM, NO_OOM_NOR_STOP, NO_SIGNAL, NO_SIGNAL_NOR_STOP, PROVEN, REFLEX};
+use super::cause::{cause, is_oom_daemon, unknown};
+use super::context;
+use super::finding::{Crash, Finding, Found, Missing, Why, finding};
 use super::inside::{self, Answer, inside};
-use super::kernel::{Found, cause, finding, unknown, was_killed};
-use super::{Case, Crash, Finding, Missing, Why, kubernetes};
 use crate::attribute::{Attribution, Subject};
 use crate::ids::Signal;
 use crate::termination::{Actor, Kill, Role, Stop};
+use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
 
 /// The SIGKILL that ended the main process.
 fn killer<'a>(case: &Case<'a>) -> Option<&'a Kill> {
-    case.kill().filter(|_| was_killed(case))
+    case.kill().filter(|_| case.was_killed())
 }
 
 /// The victim is the main process, and no other sender's SIGKILL came first (an exiting process can be marked, too).
 pub(super) fn oom_killed(case: &Case<'_>, _: &Finding) -> Found {
     let victim = case.oom().iter().find(|oom| oom.is_main())?;
-    let by_kill = case.exit.is_none() || was_killed(case);
+    let by_kill = case.exit.is_none() || case.was_killed();
     let killed_before = case
         .kill()
         .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
@@ -25,24 +27,6 @@ pub(super) fn oom_killed(case: &Case<'_>, _: &Finding) -> Found {
     let by_kernel = case.kill().is_some_and(|kill| kill.sender.role == Role::Kernel);
     let rests = if by_kernel { PROVEN } else { NO_SIGNAL };
     (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, rests))
-}
-
-/// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
-/// container can move into it. None has another reason to send a signal.
-const OOM_DAEMONS: [&str; 5] = [
-    "systemd-oomd.service",
-    "earlyoom.service",
-    "nohang.service",
-    "nohang-desktop.service",
-    "bustd.service",
-];
-
-pub(super) fn is_oom_daemon(sender: &Actor) -> bool {
-    let unit = match &sender.place {
-        Attribution::Subject(Subject::Unit { name }, _) => name,
-        _ => return false,
-    };
-    sender.role == Role::Other && OOM_DAEMONS.iter().any(|daemon| **daemon == **unit)
 }
 
 /// Also after a stop signal of its own: earlyoom begins with SIGTERM.
@@ -58,7 +42,7 @@ fn answer(case: &Case<'_>) -> Option<(Answer, Cause)> {
         Role::Other | Role::Inside => is_manual_stop(case, stop, kill),
         Role::Itself | Role::Kernel | Role::Unknown => false,
     };
-    is_same.then(|| (Answer::of_main(case, stop), cause(case, kubernetes::stopped(case))))
+    is_same.then(|| (Answer::of_main(case, stop), cause(case, context::stopped(case))))
 }
 
 pub(super) fn discarded(case: &Case<'_>, _: &Finding) -> Found {
@@ -90,7 +74,7 @@ pub(super) fn after_grace(case: &Case<'_>, _: &Finding) -> Found {
 
 pub(super) fn forced(case: &Case<'_>, _: &Finding) -> Found {
     let is_runtimes = killer(case)?.sender.role == Role::Runtime;
-    is_runtimes.then(|| finding(Exit::ForceKilled, kubernetes::stopped(case), Why::Forced, NO_SIGNAL_NOR_STOP))
+    is_runtimes.then(|| finding(Exit::ForceKilled, context::stopped(case), Why::Forced, NO_SIGNAL_NOR_STOP))
 }
 
 pub(super) fn killed_by_other(case: &Case<'_>, _: &Finding) -> Found {
@@ -150,5 +134,5 @@ pub(super) fn killed(case: &Case<'_>, _: &Finding) -> Found {
     } else {
         Missing::SenderNotSeen(Signal::KILL)
     };
-    was_killed(case).then(|| unknown(case, missing))
+    case.was_killed().then(|| unknown(case, missing))
 }

@@ -5,84 +5,20 @@
 
 use std::time::Duration;
 
-use super::doubt::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
-use super::kernel::{finding, unknown, was_killed};
-use super::shutdown::by_systemd_shutdown;
-use super::{Case, Finding, Hook, HookEnd, InnerEnd, Missing, Open, Why, rules, traffic};
-use crate::kubernetes::{PodContext, Request, Unshown};
-use crate::ledger::{self, Hole};
+use super::ask::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
+use super::below;
+use super::cause::unknown;
+use super::context::{cause_before, is_explained, is_forced};
+use super::finding::{Finding, InnerEnd, Missing, Why, finding};
+use super::hook::{Hook, HookEnd};
+use super::traffic::traffic;
+use crate::kubernetes::{PodContext, Unshown};
 use crate::pod::ContainerKind;
-use crate::termination::Role;
-use crate::time::Boot;
+use crate::termination::Open;
 use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
+use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
 use crate::verdict::{Cause, Exit, TrafficAxis};
-
-/// Why the runtime stopped the container.
-pub(super) fn stopped(case: &Case<'_>) -> Cause {
-    match case.kubernetes {
-        None if case.shutdown.is_some() => Cause::NodeShutdown,
-        None => Cause::Stopped,
-        Some(context) if may_be_evicted(case, context) => Cause::Unknown,
-        Some(PodContext {
-            request: Some(request), ..
-        }) if may_be_before(case, request) => Cause::Unknown,
-        Some(PodContext {
-            stop_reason: Some(stop_reason),
-            ..
-        }) => stop_reason.cause,
-        Some(PodContext { incomplete: Some(_), .. }) => Cause::Unknown,
-        Some(_) => Cause::Restart,
-    }
-}
-
-/// In a shutdown that only its announcement shows, the SIGKILL came before a known grace period had ended, and the API may not have shown why.
-fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
-    let announced = case.shutdown.as_ref().zip(context.stop_reason.as_ref());
-    let is_announced = announced.is_some_and(|(shutdown, reason)| reason.evidence == shutdown.evidence);
-    let kill = case.kill().filter(|kill| case.stop().is_some() && !by_systemd_shutdown(kill));
-    is_announced && context.may_miss(Unshown::Request) && kill.is_some() && !is_explained(case, context)
-}
-
-/// Why Kubernetes stopped the container, if the request was not after `at`.
-pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
-    let context = case.kubernetes?;
-    let request = context.request.as_ref();
-    let before = request.is_none_or(|request| request.earliest <= at);
-    let reason = context.stop_reason.as_ref().filter(|_| before)?;
-    Some(match request.is_some_and(|request| may_be_before(case, request)) {
-        true => Cause::Unknown,
-        false => reason.cause,
-    })
-}
-
-/// The container may have been stopped before the request: whether it was is not observed.
-fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
-    let is_unseen = |hole: &Hole| match hole.why {
-        ledger::Origin::Gap => hole.from < request.earliest,
-        why => why == ledger::Origin::Inactive,
-    };
-    case.hidden_stops().any(is_unseen)
-}
-
-/// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
-/// doubt false, and where the runtime's SIGKILL shows that somebody else asked.
-pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
-    let killed = case.kill().is_some_and(|kill| kill.sender.role == Role::Runtime);
-    let Some(context) = case.kubernetes.filter(|context| context.incomplete.is_none()) else {
-        return false;
-    };
-    match (&context.stop_reason, &context.request) {
-        (None, None) => context.killing == Some(false) && !killed,
-        // These stop a container only after the deletion request; the kubelet's own evictions and restarts do not wait for one.
-        (Some(reason), Some(request)) => {
-            let by_request = matches!(reason.cause, Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint);
-            // A grace period of 0 is why the runtime sent SIGKILL without a stop signal.
-            by_request && request.earliest >= since && (!killed || is_forced(context))
-        }
-        _ => false,
-    }
-}
 
 /// The runtime knows whether the program was started; an OOM kill of the runtime's own init is the better reason.
 pub(super) fn never_started(case: &Case<'_>, found: &Finding) -> Option<Finding> {
@@ -111,7 +47,7 @@ fn foreseen(case: &Case<'_>, found: &Finding, why: Why, rests: &'static [Ask]) -
         Cause::Crash => Cause::Completed,
         cause => cause,
     };
-    rules::unless_worse_below(case, finding(Exit::Clean, cause, why, rests))
+    below::unless_worse_below(case, finding(Exit::Clean, cause, why, rests))
 }
 
 pub(super) fn stuck(case: &Case<'_>, found: &Finding) -> Option<Finding> {
@@ -132,7 +68,7 @@ pub(super) fn unnamed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
 
 /// Exit codes as Kubernetes reports them; SIGKILL is never a declared exit.
 fn is_expected(case: &Case<'_>, context: &PodContext) -> bool {
-    let exit = case.exit.filter(|_| !was_killed(case));
+    let exit = case.exit.filter(|_| !case.was_killed());
     let code = exit.and_then(|exit| u8::try_from(exit.status.reported_code()).ok());
     code.is_some_and(|code| context.options.expected_exit_codes.contains(&code))
 }
@@ -184,24 +120,6 @@ pub(super) fn hook_took_grace(case: &Case<'_>, found: &Finding) -> Option<Findin
         .then(|| finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests))
 }
 
-/// `kubectl delete --force`, or a later delete with a grace period of 0.
-fn is_forced(context: &PodContext) -> bool {
-    let request = context.request.as_ref();
-    context.grace.is_some_and(|grace| grace.is_zero())
-        || request.is_some_and(|request| request.grace.is_zero() || request.shortened.iter().any(|(_, grace)| grace.is_zero()))
-}
-
-/// The known requests explain the time of the SIGKILL: the grace period had expired, or a request with a grace period of 0 came before.
-/// The kubelet's own last request, after the exit, has 0 too.
-fn is_explained(case: &Case<'_>, context: &PodContext) -> bool {
-    let Some(request) = &context.request else { return false };
-    let stop = case.stop().map(|stop| stop.at);
-    case.kill().is_some_and(|kill| match is_forced(context) {
-        true => request.skew.is_some() && request.latest <= kill.at,
-        false => context.grace_end(stop).is_some_and(|end| end <= kill.at),
-    })
-}
-
 /// A sidecar gets the stop signal when the main containers have exited, or when the grace period has expired.
 fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
     if context.kind != Some(ContainerKind::Sidecar) {
@@ -218,7 +136,7 @@ fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
 pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let exit = match Hook::of(case).filter(|_| found.exit == Exit::Clean)?.end {
         HookEnd::Cut => Exit::PrestopOverran,
-        HookEnd::Failed(_) => Exit::PrestopFailed,
+        HookEnd::Failed => Exit::PrestopFailed,
         // Known errors of clients go before an unknown hook.
         HookEnd::Unknown(_) if is_quiet(traffic(case.traffic())) => Exit::Unknown,
         HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_) => return None,

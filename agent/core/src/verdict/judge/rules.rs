@@ -1,23 +1,13 @@
 //! The rules of a verdict, in the order of their precedence. docs/verdicts.md lists them.
 
-use super::{Case, Finding, Missing, inside, kernel, killed, kubernetes, shutdown};
-use crate::verdict::Exit::{self, *};
-
-pub struct Rule {
-    /// What was observed.
-    pub observed: &'static str,
-    /// What follows; `unknown` too, where a record that it rests on may be missing.
-    pub exits: &'static [Exit],
-    /// None: the rule does not apply. The second argument is what the lists before have found.
-    find: Find,
-}
-
-type Find = fn(&Case<'_>, &Finding) -> Option<Finding>;
-
-pub struct Rules {
-    pub of: &'static str,
-    pub rules: &'static [Rule],
-}
+use super::below::BELOW;
+use super::cause::unknown;
+use super::finding::{Finding, Missing};
+pub use super::rule::{Rule, Rules};
+use super::rule::{first, rule};
+use super::{inside, kernel, killed, kubernetes, shutdown};
+use crate::verdict::Exit::*;
+use crate::verdict::case::Case;
 
 /// Of each list the first rule that applies decides, and replaces what the lists before have found. Where none applies to the main process,
 /// its exit was not observed.
@@ -39,10 +29,6 @@ pub const RULES: [Rules; 4] = [
         rules: SHUTDOWN,
     },
 ];
-
-const fn rule(observed: &'static str, exits: &'static [Exit], find: Find) -> Rule {
-    Rule { observed, exits, find }
-}
 
 #[rustfmt::skip]
 const MAIN: &[Rule] = &[
@@ -82,12 +68,6 @@ const MAIN: &[Rule] = &[
 ];
 
 #[rustfmt::skip]
-const BELOW: &[Rule] = &[
-    rule("The OOM killer chose another process of the container or unit", &[OomChild], kernel::oom_child_of_clean),
-    rule("A program with clients was killed, or a signal's default action ended it", &[KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], inside::killed_below),
-];
-
-#[rustfmt::skip]
 const POD: &[Rule] = &[
     rule("The status shows that the program was never started", &[RuntimeFailed], kubernetes::never_started),
     rule("The exit code is one that the annotation `epitaph.dev/expected-exit-codes` lists", &[Clean, OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], kubernetes::expected),
@@ -108,25 +88,6 @@ const SHUTDOWN: &[Rule] = &[
 ];
 
 pub(super) fn find(case: &Case<'_>) -> Finding {
-    let unseen = kernel::unknown(case, Missing::NoExit(case.open));
+    let unseen = unknown(case, Missing::NoExit(case.open));
     RULES.iter().fold(unseen, |found, of| first(of.rules, case, found))
-}
-
-/// What is clean, if nothing below the main process was worse.
-pub(super) fn unless_worse_below(case: &Case<'_>, found: Finding) -> Finding {
-    first(BELOW, case, found)
-}
-
-fn first(rules: &[Rule], case: &Case<'_>, found: Finding) -> Finding {
-    let apply = |rule: &Rule| {
-        let next = (rule.find)(case, &found)?;
-        debug_assert!(
-            next.exit == Unknown || rule.exits.contains(&next.exit),
-            "{}: {:?}",
-            rule.observed,
-            next.exit
-        );
-        Some(next)
-    };
-    rules.iter().find_map(apply).unwrap_or(found)
 }

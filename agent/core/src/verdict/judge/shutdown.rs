@@ -1,20 +1,13 @@
 //! A node's shutdown, joined to the kernel's evidence: did the shutdown take time from the process that the process had?
 
-use std::time::Duration;
-
-use super::doubt::NO_EXIT_NOR_REMOVAL;
-use super::kernel::{finding, unknown};
-use super::{Case, Finding, InnerEnd, Missing, Open, Why};
-use crate::ids::Pid;
-use crate::kubernetes::StopReason;
-use crate::termination::{Kill, Role};
+use super::ask::NO_EXIT_NOR_REMOVAL;
+use super::cause::unknown;
+use super::context::{by_systemd_shutdown, own_grace};
+use super::finding::{Finding, InnerEnd, Missing, Why, finding};
+use crate::termination::{Open, Role};
 use crate::tolerances::RESOLUTION;
-use crate::verdict::spent::Spent;
+use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
-
-const INIT: Pid = Pid(1);
-/// `comm` of systemd-shutdown, which is PID 1 at the end.
-const SHUTDOWN: &[u8] = b"systemd-shutdow";
 
 /// Only of a process that the shutdown stopped, and that was shutting down: its own fault goes first.
 pub(super) fn cut(case: &Case<'_>, found: &Finding) -> Option<Finding> {
@@ -49,26 +42,4 @@ fn was_cut(case: &Case<'_>) -> bool {
         return false;
     };
     by_systemd_shutdown(kill) || own_grace(case).is_some_and(|(had, own)| had + RESOLUTION < own)
-}
-
-pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
-    kill.sender.tgid == INIT && kill.sender.comm.as_bytes() == SHUTDOWN
-}
-
-/// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.
-pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
-    let context = case.kubernetes?;
-    let is_other = |reason: &StopReason| matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace);
-    let own = context
-        .own_grace
-        .filter(|_| !context.stop_reason.as_ref().is_some_and(is_other))?;
-    let kill = case.kill()?;
-    let begin = match (Spent::of(case), &context.pre_stop) {
-        // When a hook began is part of what the process had.
-        (_, Some(hook)) if hook.begin.is_none() => return None,
-        (Some(spent), _) => spent.begin,
-        // Without a stop signal it had nothing.
-        (None, _) => kill.at,
-    };
-    Some((kill.at.since(begin), own))
 }

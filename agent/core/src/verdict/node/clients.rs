@@ -3,8 +3,7 @@
 use super::sentence::names;
 use crate::pod::Workload;
 use crate::shutdown::{ClientLoss, NodeShutdownFacts, PodInShutdown, StillReady};
-use crate::verdict::seconds;
-use crate::verdict::sentence::many;
+use crate::verdict::words::{many, seconds};
 
 /// Workloads that a sentence names.
 const NAMED: usize = 3;

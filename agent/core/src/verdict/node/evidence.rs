@@ -4,7 +4,8 @@ use crate::event::Kind;
 use crate::node::{InhibitMode, Inhibitor, SignalSender};
 use crate::shutdown::{Ending, NodeShutdownFacts};
 use crate::time::Boot;
-use crate::verdict::{Evidence, Source, seconds};
+use crate::verdict::words::seconds;
+use crate::verdict::{Evidence, Source};
 
 use super::clients::name;
 use super::sentence::setting;
@@ -38,33 +39,7 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
             add(at, Source::Bus, format!("{of}: released"));
         }
     }
-    match &facts.kubelet.config {
-        Some(Ok(config)) => add(
-            facts.begin,
-            Source::Kubelet,
-            format!(
-                "shutdownGracePeriod {}, of which {} for critical pods ({})",
-                setting(config.total),
-                setting(config.critical),
-                config.source
-            ),
-        ),
-        Some(Err(reason)) => add(
-            facts.begin,
-            Source::Kubelet,
-            format!("the configuration is not known: {reason}"),
-        ),
-        None => {}
-    }
-    if let Some(state) = facts.kubelet.state {
-        let time = |at: Option<crate::time::Wall>| at.map_or("none".to_owned(), crate::time::Wall::rfc3339_millis);
-        let text = format!(
-            "graceful_node_shutdown_state: start {}, end {}",
-            time(state.started),
-            time(state.ended)
-        );
-        add(facts.end, Source::Kubelet, text);
-    }
+    kubelet(facts, &mut add);
     for (pod, cut) in facts.cut().take(LINES) {
         let name = format!("pod {}/{}", pod.pod.namespace, pod.pod.name);
         let text = match cut.killed {
@@ -100,6 +75,36 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         }
     }
     lines
+}
+
+fn kubelet(facts: &NodeShutdownFacts, add: &mut impl FnMut(Boot, Source, String)) {
+    match &facts.kubelet.config {
+        Some(Ok(config)) => add(
+            facts.begin,
+            Source::Kubelet,
+            format!(
+                "shutdownGracePeriod {}, of which {} for critical pods ({})",
+                setting(config.total),
+                setting(config.critical),
+                config.source
+            ),
+        ),
+        Some(Err(reason)) => add(
+            facts.begin,
+            Source::Kubelet,
+            format!("the configuration is not known: {reason}"),
+        ),
+        None => {}
+    }
+    if let Some(state) = facts.kubelet.state {
+        let time = |at: Option<crate::time::Wall>| at.map_or("none".to_owned(), crate::time::Wall::rfc3339_millis);
+        let text = format!(
+            "graceful_node_shutdown_state: start {}, end {}",
+            time(state.started),
+            time(state.ended)
+        );
+        add(facts.end, Source::Kubelet, text);
+    }
 }
 
 fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {

@@ -5,6 +5,7 @@
 
 mod clients;
 mod evidence;
+mod remedy;
 mod sentence;
 pub mod table;
 
@@ -100,7 +101,7 @@ pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
         unclean: row.unclean && !is_drained,
         severity: if is_drained { Severity::Info } else { severity(row, facts) },
         sentence: sentence::sentence(facts, &why),
-        remedy: sentence::remedy(facts, &why),
+        remedy: remedy::remedy(facts, &why),
         evidence,
     }
 }

@@ -3,17 +3,13 @@
 use std::time::Duration;
 
 use super::evidence::{lock_text, sender_text};
-use super::{Missing, NoLock, Why, blockers, clients, outcome, table};
-use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind, SignalSender};
+use super::{Missing, NoLock, Why, blockers, clients};
+use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
-use crate::tolerances::BUS_APART;
-use crate::verdict::seconds;
-use crate::verdict::sentence::{lower, many, were};
+use crate::verdict::words::{many, seconds, were};
 
 /// Pods that a sentence names.
 const NAMED: usize = 3;
-/// Of a shutdown that cut pods, where no better number is known.
-const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
     of_verdict(facts, why) + &clients::lost(facts) + &clients::started(facts) + &stayed_ready(facts)
@@ -24,22 +20,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
     match why {
         Why::Graceful => graceful(facts, what),
         Why::Truncated => truncated(facts, what),
-        Why::CutOff => {
-            let pods = facts.others().filter(|pod| pod.ended.is_none());
-            let pods = match names(pods, |_| String::new()) {
-                (0, _) => String::new(),
-                (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
-            };
-            format!(
-                "the machine lost power or was reset during the {what} that logind had announced: the last evidence is {} after the announcement, {}{}{pods}",
-                seconds(facts.end.since(facts.begin)),
-                match facts.signs.services() {
-                    None => "within logind's delay",
-                    Some(_) => "while systemd stopped the services",
-                },
-                back(facts).replacen(", and", "; the node", 1)
-            )
-        }
+        Why::CutOff => cut_off(facts, what),
         Why::StateIsOpen => {
             let open = facts.others().filter(|pod| pod.ended.is_none());
             let (count, names) = names(open, |_| String::new());
@@ -48,22 +29,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                 were(count, "pod")
             )
         }
-        Why::Unprotected(why) => format!(
-            "the kubelet held no delay lock at the {what}{}: {}",
-            pods_ran(facts, ", and ", " still ran when systemd stopped all services"),
-            match why {
-                NoLock::ZeroPeriods => "the kubelet's shutdownGracePeriod is 0 (the default)".to_owned(),
-                NoLock::Dropped =>
-                    "the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts"
-                        .to_owned(),
-                NoLock::Limit(limit, needed) => format!(
-                    "the kubelet needs {}, and logind allows {} (InhibitDelayMaxSec)",
-                    setting(*needed),
-                    setting(*limit)
-                ),
-                NoLock::NotKnown => "the reason is unknown: the kubelet's configuration was not read".to_owned(),
-            }
-        ),
+        Why::Unprotected(why) => unprotected(facts, why, what),
         Why::Bypassed => {
             let lock = match facts.kubelet.held {
                 Some(true) => "; the kubelet held its lock, but got no announcement",
@@ -116,6 +82,42 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
         }
         Why::Unknown(missing) => unknown(facts, missing, what),
     }
+}
+
+fn cut_off(facts: &NodeShutdownFacts, what: &str) -> String {
+    let pods = facts.others().filter(|pod| pod.ended.is_none());
+    let pods = match names(pods, |_| String::new()) {
+        (0, _) => String::new(),
+        (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
+    };
+    format!(
+        "the machine lost power or was reset during the {what} that logind had announced: the last evidence is {} after the announcement, {}{}{pods}",
+        seconds(facts.end.since(facts.begin)),
+        match facts.signs.services() {
+            None => "within logind's delay",
+            Some(_) => "while systemd stopped the services",
+        },
+        back(facts).replacen(", and", "; the node", 1)
+    )
+}
+
+fn unprotected(facts: &NodeShutdownFacts, why: &NoLock, what: &str) -> String {
+    format!(
+        "the kubelet held no delay lock at the {what}{}: {}",
+        pods_ran(facts, ", and ", " still ran when systemd stopped all services"),
+        match why {
+            NoLock::ZeroPeriods => "the kubelet's shutdownGracePeriod is 0 (the default)".to_owned(),
+            NoLock::Dropped =>
+                "the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts"
+                    .to_owned(),
+            NoLock::Limit(limit, needed) => format!(
+                "the kubelet needs {}, and logind allows {} (InhibitDelayMaxSec)",
+                setting(*needed),
+                setting(*limit)
+            ),
+            NoLock::NotKnown => "the reason is unknown: the kubelet's configuration was not read".to_owned(),
+        }
+    )
 }
 
 fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
@@ -248,163 +250,6 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
     format!("{who}: {reason}{}", back(facts).replacen(", and", "; the node", 1))
 }
 
-pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
-    let row = table::row(outcome(why));
-    let from_table = || Some(lower(row.remedy));
-    match why {
-        Why::Graceful => clients::remedy(facts),
-        Why::PlanCancelled => None,
-        Why::Cancelled if ended(facts) == 0 => None,
-        Why::Cancelled => Some(
-            "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
-             them again"
-                .to_owned(),
-        ),
-        Why::CutOff => Some(format!(
-            "look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off \
-             after a time limit, the limit must exceed logind's delay{} and the stop of the services",
-            facts
-                .delay
-                .and_then(|delay| delay.limit)
-                .map(|limit| format!(" ({})", setting(limit)))
-                .unwrap_or_default()
-        )),
-        Why::Truncated => {
-            let short = |pod: &PodInShutdown, cut: Cut| Some(pod.grace?.saturating_sub(cut.had.unwrap_or_default()));
-            let needed = facts.cut().filter_map(|(pod, cut)| Some((pod, short(pod, cut)?, pod.grace?)));
-            let Some((pod, short, grace)) = needed.max_by_key(|(_, short, _)| *short) else {
-                return Some(RAISE.to_owned());
-            };
-            let was_killed = pod.cut.is_some_and(|cut| cut.killed);
-            let instead = if was_killed { None } else { time_was_cut(facts) };
-            instead.or_else(|| {
-                let raise = raise(facts, pod, Duration::from_secs(short.as_secs().max(1)))?;
-                Some(format!(
-                    "{raise}, or shorten the shutdown of {}/{}, which may take {}",
-                    pod.pod.namespace,
-                    pod.pod.name,
-                    setting(grace)
-                ))
-            })
-            .or_else(|| Some(RAISE.to_owned()))
-        }
-        Why::Spoofed => Some(of_spoofed(facts)),
-        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: the kubelet takes the lock only at its start".to_owned()),
-        Why::Unprotected(NoLock::ZeroPeriods) => Some(
-            "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
-                .to_owned(),
-        ),
-        Why::Unprotected(NoLock::Limit(_, needed)) => Some(format!(
-            "set InhibitDelayMaxSec={} in a drop-in of logind.conf that sorts last, and restart systemd-logind and the kubelet; \
-             `epitaph doctor` names the file that decides now",
-            needed.as_secs()
-        )),
-        Why::Unknown(Missing::Bus(_)) => Some(
-            "run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same".to_owned(),
-        ),
-        Why::Unknown(Missing::KubeletAtWork) => {
-            Some("look at the log of the kubelet's service in that boot".to_owned())
-        }
-        Why::Unknown(Missing::Exits) => {
-            Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
-        }
-        Why::Unknown(Missing::NothingFollowed) => {
-            Some("read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example".to_owned())
-        }
-        Why::Unknown(Missing::AgentEnded | Missing::ObservationEnded | Missing::Gap | Missing::Open) => {
-            Some("keep epitaph running until the pods have terminated: give it the highest priority and a long grace period".to_owned())
-        }
-        Why::StateIsOpen => Some(RAISE.to_owned()),
-        Why::Unprotected(NoLock::NotKnown)
-        | Why::Bypassed
-        | Why::Unannounced
-        | Why::Unknown(_) => from_table(),
-        Why::Blocked => facts.kind.map_or_else(from_table, |kind| {
-            let verb = match kind {
-                ShutdownKind::PowerOff => "poweroff",
-                other => other.name(),
-            };
-            Some(format!(
-                "terminate the process that holds the lock, or wait until the process exits; `systemctl {verb} -i` ignores the lock and still goes \
-                 through logind"
-            ))
-        }),
-    }
-}
-
-fn of_spoofed(facts: &NodeShutdownFacts) -> String {
-    let is_known = |sender: &SignalSender| match sender {
-        SignalSender::Logind => true,
-        SignalSender::Other { pid, comm, unit, .. } => pid.is_some() || comm.is_some() || unit.is_some(),
-    };
-    let find = match facts.signs.spoofed.as_ref().is_some_and(|(_, sender)| is_known(sender)) {
-        true => "find the process that is named in the sentence, and who may use the system bus",
-        false => {
-            "the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time \
-             (the audit log has each process that was started)"
-        }
-    };
-    // The kubelet has its lock, or took a new one after a `false`.
-    let has_lock = facts.kubelet_holds() && facts.gaps.bus.is_none();
-    let restart = if has_lock {
-        ""
-    } else {
-        "; restart the kubelet: it takes the lock only at its start"
-    };
-    format!("{find}{restart}")
-}
-
-/// The kubelet had less time than its periods: why.
-fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
-    let delay = facts.delay?;
-    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
-    if let Some(limit) = delay.limit.filter(|limit| delay.expired && *limit < config.needed()) {
-        return Some(format!(
-            "raise logind's InhibitDelayMaxSec from {} to {}, which the kubelet's periods need",
-            setting(limit),
-            setting(config.needed())
-        ));
-    }
-    let released = facts.kubelet_lock()?.released?;
-    (released.since(delay.begin) + BUS_APART < config.needed()).then(|| {
-        format!(
-            "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
-             ({}) and its pods were over",
-            seconds(released.since(delay.begin)),
-            setting(config.needed())
-        )
-    })
-}
-
-/// The settings that give the pod so much more time. The critical pods' period is a part of the total.
-fn raise(facts: &NodeShutdownFacts, pod: &PodInShutdown, by: Duration) -> Option<String> {
-    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
-    let total = setting(config.needed() + by);
-    let limit = format!("logind's InhibitDelayMaxSec to at least {total}");
-    let priority = pod.priority?;
-    if is_legacy(facts) {
-        let all = format!("shutdownGracePeriod to {}", setting(config.total + by));
-        return Some(match priority >= CRITICAL_PRIORITY {
-            true => format!(
-                "raise shutdownGracePeriodCriticalPods to {}, {all}, and {limit}",
-                setting(config.critical + by)
-            ),
-            false => format!("raise {all}, and {limit}"),
-        });
-    }
-    let phases = config.phases();
-    let phase = phases
-        .iter()
-        .rev()
-        .find(|phase| phase.priority <= priority)
-        .or(phases.first())?;
-    Some(format!(
-        "raise shutdownGracePeriodSeconds of priority {} in shutdownGracePeriodByPodPriority to {}, and {limit}",
-        phase.priority,
-        setting(phase.period + by)
-    ))
-}
-
 /// `reboot`, `power-off`, `shutdown`.
 fn what(facts: &NodeShutdownFacts) -> &'static str {
     facts.kind.map_or("shutdown", ShutdownKind::name)
@@ -449,7 +294,7 @@ fn stayed_ready(facts: &NodeShutdownFacts) -> String {
     }
 }
 
-fn ended(facts: &NodeShutdownFacts) -> u64 {
+pub(super) fn ended(facts: &NodeShutdownFacts) -> u64 {
     facts.others().filter(|pod| pod.ended.is_some()).count() as u64
 }
 
@@ -491,7 +336,7 @@ fn phases(facts: &NodeShutdownFacts) -> String {
 }
 
 /// By two periods, not by the pods' priorities.
-fn is_legacy(facts: &NodeShutdownFacts) -> bool {
+pub(super) fn is_legacy(facts: &NodeShutdownFacts) -> bool {
     let config = facts.kubelet.config.as_ref();
     config.is_some_and(|config| {
         config

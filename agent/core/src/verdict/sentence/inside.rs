@@ -1,13 +1,19 @@
 //! The stop signal's way from the main process to the process that people wrote.
 
-use super::{killed, seconds, upper};
+mod advice;
+
+use super::killed;
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
+use crate::ledger::Claim;
 use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
-use crate::verdict::evidence;
-use crate::verdict::judge::{Blocked, Case, Finding, InnerEnd, outlived_main, worst};
+use crate::verdict::case::Case;
+use crate::verdict::judge::{Blocked, Finding, InnerEnd, outlived_main, worst};
+use crate::verdict::words::{self, manager, seconds, subject, target, the_runtime, upper};
+pub(super) use advice::{remedy, remedy_below, to_unsignalled};
+use advice::{to_these, unreached};
 
 /// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
 const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
@@ -83,7 +89,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             format!("{chain}, {how}{}: {lost} was lost", left(case))
         }
         InnerEnd::Nonzero => {
-            let status = forward.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+            let status = forward.exit.map_or(String::new(), |exit| words::how(exit.status));
             format!("{chain}, {handled} {status}, {took} later")
         }
         InnerEnd::AtOnce => format!("{chain}, which had no time for its shutdown: {}", killed_by(case, forward)),
@@ -103,7 +109,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             format!(
                 "{chain}; {by} sent {with} to {who}, {took} after {signal}, during the grace period; the sender is neither the runtime nor a \
                  process of the {}",
-                super::subject(case)
+                subject(case)
             )
         }
         InnerEnd::Abandoned => {
@@ -129,7 +135,7 @@ fn whole_chain(case: &Case<'_>, last: &Forward) -> String {
 
 /// "PID 1 `bash` then exited with code 0".
 fn main_end(case: &Case<'_>) -> String {
-    format!("{} then {}", super::target(case.main()), super::status(case))
+    format!("{} then {}", target(case.main()), words::status(case))
 }
 
 /// Who ended it from outside, and by which signal.
@@ -153,7 +159,7 @@ pub(super) fn failed(case: &Case<'_>) -> Option<String> {
     };
     let mut failed = case.inside.forwards.iter().filter(has_failed);
     let first = failed.next()?;
-    let status = first.exit.map_or(String::new(), |exit| evidence::status(exit.status));
+    let status = first.exit.map_or(String::new(), |exit| words::how(exit.status));
     let others = match failed.count() {
         0 => String::new(),
         1 => ", and 1 other process exited with an error".to_owned(),
@@ -176,7 +182,7 @@ pub(super) fn unread(how: Blocked, signal: Signal) -> String {
 
 /// The main process and its second signal.
 pub(super) fn in_vain(main: &MainProcess, signal: Signal) -> String {
-    let who = super::target(Some(main));
+    let who = target(Some(main));
     format!(
         "{who} entered its {signal} handler, which raised {signal} again for the default action; PID 1 has none, so the kernel discarded \
          the second signal"
@@ -240,7 +246,7 @@ fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
 
 /// No signal among the processes is missing.
 fn is_whole(case: &Case<'_>) -> bool {
-    case.missing.lost_inside.is_empty()
+    case.missing.lost(Claim::Others).next().is_none()
 }
 
 fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {
@@ -273,7 +279,7 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let who = names(case, &alike().map(|killed| killed.process).collect::<Vec<_>>());
     let by = match worst.kill.role {
         Role::Kernel => "the kernel".to_owned(),
-        Role::Runtime => super::the_runtime(case).to_owned(),
+        Role::Runtime => the_runtime(case).to_owned(),
         Role::Unknown => "an unknown sender".to_owned(),
         Role::Itself | Role::Inside => name(case.main(), &case.inside, &worst.kill.sender),
         Role::Other => format!("`{}` (pid {})", worst.kill.sender.comm, worst.kill.sender.tgid),
@@ -304,210 +310,6 @@ pub(super) fn names_of_killed(case: &Case<'_>) -> String {
         case,
         &case.inside.killed.iter().map(|killed| killed.process).collect::<Vec<_>>(),
     )
-}
-
-/// Of programs that were killed below a main process that ended well.
-pub(super) fn remedy_below(case: &Case<'_>) -> Option<String> {
-    let killed = worst(&case.inside)?;
-    let who = name(case.main(), &case.inside, &killed.process);
-    let main = super::target(case.main());
-    let is_unit = matches!(case.subject, Subject::Unit { .. });
-    Some(match killed.kill.role {
-        Role::Other | Role::Unknown => format!(
-            "find out why {who} was killed, and use the stop command of the {} instead",
-            super::manager(case)
-        ),
-        _ if killed.kill.signal != Signal::KILL => {
-            let waits = match killed.kill.at >= case.end {
-                true => format!(", and {}", wait_for(&main, &who)),
-                false => String::new(),
-            };
-            format!("{}{waits}", install(killed.kill.signal, &who))
-        }
-        _ if killed.was_signalled => wait_for(&main, &who),
-        _ if case.stop().is_none() => {
-            let ends = if is_unit { "a unit" } else { "a container" };
-            format!(
-                "if {who} is the service, start it in the foreground (with `exec` in a shell): {ends} ends with its first process"
-            )
-        }
-        // With any other setting systemd sends it to each process.
-        Role::Runtime if is_unit => {
-            let signal = super::remedy::stop_signal(case);
-            format!("let systemd send {signal} to {who} (`KillMode=control-group`), or let {main} stop {who} and wait for it")
-        }
-        _ => {
-            let comm = case.main().map(|main| main.comm).unwrap_or_default();
-            to_others(case, (&main, comm), &[killed.process], super::remedy::stop_signal(case))
-        }
-    })
-}
-
-fn install(signal: Signal, who: &str) -> String {
-    format!("install a {signal} handler in {who} that finishes the work in flight and then exits with 0")
-}
-
-/// From the first process that has exited before the others.
-fn wait_for(main: &str, who: &str) -> String {
-    format!(
-        "let {main} wait until {who} has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must \
-         wait for its children before its own exit"
-    )
-}
-
-pub(super) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
-    let forward = case.inside.forwards.get(of)?;
-    let signal = forward.signal;
-    let who = name(case.main(), &case.inside, &forward.target);
-    let by = name(case.main(), &case.inside, &forward.sender);
-    let waited = forward.exit.map(|exit: MainExit| seconds(exit.at.since(forward.at)));
-    match end {
-        InnerEnd::Ignored => {
-            let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
-            let declare = super::remedy::or_declare(case, signal);
-            Some(format!("handle {signal} in {who}{declare}{lost}"))
-        }
-        InnerEnd::Blocked(how) => super::remedy::blocked(how),
-        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
-            case,
-            (&who, forward.target.comm),
-            &unreached(case, forward),
-            signal,
-        )),
-        InnerEnd::AfterGrace if is_killed_inside(forward) => {
-            let orphans = match orphans(case, forward) {
-                orphans if orphans.is_empty() => String::new(),
-                orphans => format!(
-                    "; if {who} waited for {}, which got no signal: {}",
-                    names(case, &orphans),
-                    to_others(case, (&who, forward.target.comm), &orphans, signal)
-                ),
-            };
-            let timeout = match forward.sender.comm == Comm::new(PARALLEL) {
-                true => format!(
-                    "give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal ({}), at which \
-                     {by} starts no further job and waits for its jobs",
-                    super::remedy::declared(case)
-                ),
-                false => format!("raise the stop timeout of {by}, or shorten the shutdown"),
-            };
-            Some(format!(
-                "the shutdown of {who} needs more than the {} that {by} gave it: {timeout}{orphans}",
-                waited.unwrap_or_default()
-            ))
-        }
-        InnerEnd::AfterGrace => super::remedy::after_grace(case, finding),
-        InnerEnd::AtOnce => Some(format!(
-            "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see its \
-             documentation; {})",
-            super::remedy::declared(case)
-        )),
-        InnerEnd::Crashed => {
-            let signal = forward.exit.and_then(|exit| exit.status.signal());
-            let of_signal = signal.and_then(|signal| super::remedy::without_a_core(case, &who, signal, false));
-            Some(of_signal.unwrap_or_else(|| {
-                format!("look at the core dump or the last lines of the log of {who}: the fault is in its shutdown")
-            }))
-        }
-        InnerEnd::KilledByOther => {
-            let (by, with) = killer(case, forward);
-            Some(format!(
-                "find out why {by} sent {with}, and use the stop command of the {} instead",
-                super::manager(case)
-            ))
-        }
-        InnerEnd::Abandoned => Some(wait_for(&super::target(case.main()), &who)),
-        InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who)),
-        InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
-            Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
-        }
-        // It is the program itself, with its own processes: `exec` would change nothing.
-        InnerEnd::DefaultAction if left_are_like(case, forward.target.comm) => Some(format!(
-            "install a {signal} handler in {who} that finishes the work in flight, also that of its other processes, and then exits with 0"
-        )),
-        InnerEnd::DefaultAction => Some(format!(
-            "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
-             signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
-        )),
-        InnerEnd::Nonzero => Some(format!(
-            "read the log of {who}; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number"
-        )),
-    }
-}
-
-/// From the main process to those that did not get it.
-pub(super) fn to_unsignalled(case: &Case<'_>) -> String {
-    to_these(case, &unsignalled(case))
-}
-
-fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
-    let signal = super::remedy::stop_signal(case);
-    let comm = case.main().map(|main| main.comm).unwrap_or_default();
-    to_others(case, (&super::target(case.main()), comm), others, signal)
-}
-
-/// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
-fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess], signal: Signal) -> String {
-    let others = names(case, others);
-    if STANDS_IN.map(Comm::new).contains(&comm) {
-        return format!(
-            "{who} only keeps the {} running: start {others} in the foreground instead (with `exec` in a shell), so that {signal} reaches the \
-             service",
-            super::subject(case)
-        );
-    }
-    if comm == Comm::new("runsvdir") && signal == Signal::TERM {
-        return format!(
-            "declare SIGHUP as the stop signal ({}): at SIGHUP `runsvdir` stops its services, and at {signal} it leaves them to be killed",
-            super::remedy::declared(case)
-        );
-    }
-    if comm == Comm::new(PARALLEL) {
-        return format!("raise the grace period above the length of a job: at {signal} {who} waited for its jobs ({others})");
-    }
-    let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
-    let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
-    let how = match by_init {
-        true => {
-            "start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the \
-             whole process group (`tini -g`)"
-        }
-        false => {
-            "a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other \
-             program must signal its children and wait for them before its own exit"
-        }
-    };
-    format!("send {signal} on from {who} to {others}: {how}")
-}
-
-/// The programs below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
-fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
-    let inside = &case.inside;
-    let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
-    let mut below: Vec<InnerProcess> = Vec::new();
-    if !is_whole(case) || sends_on {
-        return below;
-    }
-    // A chain is no longer than the list; the list is not in the order of descent.
-    for _ in &inside.unsignalled {
-        for of in &inside.unsignalled {
-            let is_child = of.parent == forward.target.tgid || below.iter().any(|parent| parent.tgid == of.parent);
-            if is_child && !below.contains(&of.process) {
-                below.push(of.process);
-            }
-        }
-    }
-    programs(case, below)
-}
-
-/// Of the target that exited first, PID 1 has the children: which of its own they are is not known, but the target's are younger.
-fn orphans(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
-    let Some(main) = case.main().filter(|main| main.is_ns_init) else {
-        return Vec::new();
-    };
-    let may_be = |of: &&Unsignalled| of.parent == main.tgid && of.process.start > forward.target.start;
-    let of_main = case.inside.unsignalled.iter().filter(may_be).map(|of| of.process);
-    of_main.filter(|_| is_whole(case)).collect()
 }
 
 fn is_killed_inside(forward: &Forward) -> bool {
@@ -573,7 +375,7 @@ fn then_killed(case: &Case<'_>) -> String {
 /// Who kills the others once the main process has exited.
 pub(super) fn killer_of_others(case: &Case<'_>) -> &'static str {
     match case.main() {
-        Some(main) if !main.is_ns_init => super::the_runtime(case),
+        Some(main) if !main.is_ns_init => the_runtime(case),
         _ => "the kernel",
     }
 }

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use super::{Finding, Why, seconds};
 use crate::kubernetes::{Asker, Detail, PodContext, Request, StopReason};
 use crate::pod::PreStop;
 use crate::termination::Role;
 use crate::time::Boot;
 use crate::tolerances::RESOLUTION;
 use crate::verdict::advice::{whole_seconds, with_reserve};
-use crate::verdict::judge::{Case, Hook, HookEnd, quoted};
+use crate::verdict::case::Case;
+use crate::verdict::judge::{Finding, Hook, HookEnd, Why};
 use crate::verdict::spent::Spent;
+use crate::verdict::words::{quoted, seconds};
 use crate::verdict::{Cause, Exit};
 
 pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
@@ -69,7 +70,10 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let left_it = left.map_or(String::new(), |left| format!(" and left {} for the shutdown", seconds(left)));
     Some(match &hook.end {
         HookEnd::Cut => format!("the {name} was still running when the grace period{grace} ended{left_it}"),
-        HookEnd::Failed(how) => format!("the {name} failed ({how}), so the work of the hook may be incomplete"),
+        HookEnd::Failed => format!(
+            "the {name} failed ({}), so the work of the hook may be incomplete",
+            hook.failure()
+        ),
         HookEnd::Late => format!("the {name} used all of the grace period{grace}{left_it}"),
         HookEnd::WithMain => match took {
             Some(took) => format!("the main process exited while the {name} was running, {took} after the hook started"),
@@ -422,8 +426,8 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
     match &hook.end {
         HookEnd::Cut => Some(longer()),
         HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) if finding.exit == Exit::PrestopOverran => Some(longer()),
-        HookEnd::Failed(how) => Some(match (&hook.run.hook, hook.run.status) {
-            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: the hook {how}"),
+        HookEnd::Failed => Some(match (&hook.run.hook, hook.run.status) {
+            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: the hook {}", hook.failure()),
             (PreStop::Exec { .. }, None) => {
                 format!("run the {name} by hand in the container: the program may be missing from the image")
             }

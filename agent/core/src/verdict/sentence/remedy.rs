@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use super::{actor, clients_were, inside, kubernetes, lower, manager, many, seconds, target};
+use super::{inside, kubernetes, unknown};
 use crate::attribute::{Attribution, Subject};
-use crate::event::{Disposition, ExitStatus, Kind};
+use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
-use crate::termination::{Open, Role, Traffic};
+use crate::termination::{Role, Traffic};
 use crate::time::Boot;
 use crate::tolerances::{NO_TIME, YOUNG};
 use crate::verdict::advice::NeededSleep;
-use crate::verdict::judge::{Blocked, Case, Crash, Finding, Missing, Why};
-use crate::verdict::table::row;
+use crate::verdict::case::Case;
+use crate::verdict::judge::{self, Blocked, Crash, Finding, Why};
+use crate::verdict::table::{Row, row};
+use crate::verdict::words::{actor, clients_were, lower, manager, many, seconds, target};
 use crate::verdict::{Exit, TrafficAxis};
 
 /// Whose settings a remedy can name.
@@ -34,9 +36,6 @@ impl Managed {
     }
 }
 
-/// Lost records of one container or unit per second: as many as the smallest budget of a kind that a program can exceed by signals alone.
-const NOISE: u64 = 1024;
-
 pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
     let own = own_remedy(case, finding, axis);
     let own = match (kubernetes::probe_remedy(finding), own) {
@@ -51,35 +50,9 @@ pub fn remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
 }
 
 fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<String> {
-    let grace = case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at));
     match (&finding.why, finding.exit) {
-        (Why::Ignored, _) => {
-            let signal = stop_signal(case);
-            let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
-            let declare = or_declare(case, signal);
-            // An init in front of it would send the signal to it alone, too. A supervisor may stop its programs at another signal.
-            if signal == Signal::TERM && inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) {
-                return Some(format!("{}{lost}", inside::to_unsignalled(case)));
-            }
-            // An ignored signal stays ignored across fork and exec: neither helps.
-            let is_ignored = case.stop().is_some_and(|stop| stop.disposition == Disposition::Ignore);
-            let how = match is_ignored {
-                true => ": SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup)",
-                false => ", use `exec` in the shell that starts the program, or run a small init such as tini",
-            };
-            let early = early(case).unwrap_or_default();
-            Some(format!("handle {signal} in {}{how}{declare}{lost}{early}", target(case.main())))
-        }
-        (Why::RaisedInVain, _) => {
-            let signal = stop_signal(case);
-            let lost = grace.map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
-            Some(format!(
-                "handle {signal} in the application that runs in {}: the handler of a language \
-                 runtime only raises the signal again; or run \
-                 a small init such as tini{lost}",
-                target(case.main())
-            ))
-        }
+        (Why::Ignored, _) => ignored(case),
+        (Why::RaisedInVain, _) => raised_in_vain(case),
         (Why::RaisedAgain, _) => {
             let signal = stop_signal(case);
             Some(format!(
@@ -94,14 +67,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
              or run a small init such as tini",
             target(case.main())
         )),
-        (Why::CutByShutdown, _) => Some(match super::super::judge::own_grace(case) {
-            Some((had, own)) => format!(
-                "raise the kubelet's shutdown grace period by at least {} s, or lower terminationGracePeriodSeconds to what the shutdown \
-                 of the process needs",
-                own.saturating_sub(had).as_secs().max(1)
-            ),
-            None => before_the_shutdown(case, finding, axis),
-        }),
+        (Why::CutByShutdown, _) => Some(cut_by_shutdown(case, finding, axis)),
         (Why::RanAtShutdown, _) => Some(before_the_shutdown(case, finding, axis)),
         (_, Exit::PrestopOverran | Exit::PrestopFailed) => None,
         (Why::Inside(end, of), _) => inside::remedy(case, finding, *end, *of),
@@ -116,17 +82,7 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             Some(to_others) if !inside::are_its_own(case) => Some(reloads(case, &to_others).unwrap_or(to_others)),
             _ => after_grace(case, finding),
         },
-        (Why::Blocked(how), _) if had_no_time(case, *how) => Some(format!(
-            "give {} time to act on {}, after which SIGKILL came within {}: raise {}",
-            target(case.main()),
-            stop_signal(case),
-            seconds(grace.unwrap_or_default()),
-            match Managed::of(case) {
-                Managed::Unit => "`TimeoutStopSec=` of the unit",
-                Managed::Container => "the time that the stop command waits (`docker stop --time`)",
-                Managed::Pod => "the grace period (`terminationGracePeriodSeconds`, `kubectl delete --grace-period`)",
-            }
-        )),
+        (Why::Blocked(how), _) if had_no_time(case, *how) => Some(time_to_act(case)),
         (Why::Blocked(how), _) if *how != Blocked::Masked => blocked(*how),
         (Why::OomChild, _) if case.exit.is_some_and(|exit| exit.status == ExitStatus::Exited(0)) => Some(format!(
             "raise the memory limit, or reduce the memory that is needed; let {} exit with an error if such a process fails",
@@ -143,45 +99,117 @@ fn own_remedy(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> Option<S
             )
         }),
         // SIGABRT of a watchdog, or a signal that somebody chose.
-        (Why::DefaultAction, _) if case.stop().is_some_and(|stop| stop.signal.is_fault()) => case.stop().map(|stop| {
-            let by = match case.subject {
-                Subject::Unit { .. } => "a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`",
-                Subject::Container { .. } => "`STOPSIGNAL` in the image, or a command such as `docker kill --signal`",
-            };
-            format!(
-                "find out why the {} sent {}, which is no request to shut down: {by}",
-                manager(case),
-                stop.signal
-            )
-        }),
+        (Why::DefaultAction, _) if case.stop().is_some_and(|stop| stop.signal.is_fault()) => stopped_by_fault(case),
         (Why::DefaultAction, _) if inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) => {
             Some(inside::to_unsignalled(case))
         }
         (Why::DefaultAction, exit) => Some(lower(row(exit, axis).remedy) + &early(case).unwrap_or_default()),
-        (Why::OomByDaemon, exit) => case.kill().map(|kill| {
-            format!(
-                "{}; the log of `{}` has the memory that it saw (`journalctl -u {}`)",
-                lower(row(exit, axis).remedy),
-                kill.sender.comm,
-                match &kill.sender.place {
-                    Attribution::Subject(Subject::Unit { name }, _) => name.to_string(),
-                    _ => kill.sender.comm.to_string(),
-                }
-            )
-        }),
+        (Why::OomByDaemon, exit) => by_oom_daemon(case, row(exit, axis)),
         (Why::ChildFailed, _) if axis == TrafficAxis::Cut => {
             Some(format!("{}; {}", lower(row(Exit::Clean, axis).remedy), child_failed(case)))
         }
         (Why::ChildFailed, _) => Some(child_failed(case)),
         (Why::Crashed(_) | Why::ChildCrashed, _) => Some(of_crash(case, finding, axis)),
         (Why::NamespaceEnded, _) => Some("find out why PID 1 of the pid namespace exited".to_owned()),
-        (Why::Unknown(missing), _) => Some(unknown_remedy(case, missing)),
+        (Why::Unknown(missing), _) => Some(unknown::remedy_of(case, missing)),
         // The exit is known, the result of the hook is not.
         (_, Exit::Unknown) => {
             Some("look for an Event FailedPreStopHook of the pod with `kubectl get events` (the API server keeps Events for an hour)".to_owned())
         }
         (_, exit) => Some(lower(row(exit, axis).remedy)),
     }
+}
+
+fn ignored(case: &Case<'_>) -> Option<String> {
+    let signal = stop_signal(case);
+    let lost = grace(case).map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
+    let declare = or_declare(case, signal);
+    // An init in front of it would send the signal to it alone, too. A supervisor may stop its programs at another signal.
+    if signal == Signal::TERM && inside::forwards_to_nobody(case).is_some() && !inside::are_its_own(case) {
+        return Some(format!("{}{lost}", inside::to_unsignalled(case)));
+    }
+    // An ignored signal stays ignored across fork and exec: neither helps.
+    let is_ignored = case.stop().is_some_and(|stop| stop.disposition == Disposition::Ignore);
+    let how = match is_ignored {
+        true => ": SIG_IGN is its own setting, or inherited from what starts it (`trap ''`, nohup)",
+        false => ", use `exec` in the shell that starts the program, or run a small init such as tini",
+    };
+    let early = early(case).unwrap_or_default();
+    Some(format!(
+        "handle {signal} in {}{how}{declare}{lost}{early}",
+        target(case.main())
+    ))
+}
+
+fn raised_in_vain(case: &Case<'_>) -> Option<String> {
+    let signal = stop_signal(case);
+    let lost = grace(case).map_or(String::new(), |grace| format!("; this avoids the wait of {}", seconds(grace)));
+    Some(format!(
+        "handle {signal} in the application that runs in {}: the handler of a language \
+         runtime only raises the signal again; or run \
+         a small init such as tini{lost}",
+        target(case.main())
+    ))
+}
+
+fn time_to_act(case: &Case<'_>) -> String {
+    format!(
+        "give {} time to act on {}, after which SIGKILL came within {}: raise {}",
+        target(case.main()),
+        stop_signal(case),
+        seconds(grace(case).unwrap_or_default()),
+        match Managed::of(case) {
+            Managed::Unit => "`TimeoutStopSec=` of the unit",
+            Managed::Container => "the time that the stop command waits (`docker stop --time`)",
+            Managed::Pod => "the grace period (`terminationGracePeriodSeconds`, `kubectl delete --grace-period`)",
+        }
+    )
+}
+
+fn by_oom_daemon(case: &Case<'_>, row: &Row) -> Option<String> {
+    case.kill().map(|kill| {
+        format!(
+            "{}; the log of `{}` has the memory that it saw (`journalctl -u {}`)",
+            lower(row.remedy),
+            kill.sender.comm,
+            match &kill.sender.place {
+                Attribution::Subject(Subject::Unit { name }, _) => name.to_string(),
+                _ => kill.sender.comm.to_string(),
+            }
+        )
+    })
+}
+
+fn stopped_by_fault(case: &Case<'_>) -> Option<String> {
+    case.stop().map(|stop| {
+        let by = match case.subject {
+            Subject::Unit { .. } => {
+                "a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`"
+            }
+            Subject::Container { .. } => "`STOPSIGNAL` in the image, or a command such as `docker kill --signal`",
+        };
+        format!(
+            "find out why the {} sent {}, which is no request to shut down: {by}",
+            manager(case),
+            stop.signal
+        )
+    })
+}
+
+fn cut_by_shutdown(case: &Case<'_>, finding: &Finding, axis: TrafficAxis) -> String {
+    match judge::own_grace(case) {
+        Some((had, own)) => format!(
+            "raise the kubelet's shutdown grace period by at least {} s, or lower terminationGracePeriodSeconds to what the shutdown \
+             of the process needs",
+            own.saturating_sub(had).as_secs().max(1)
+        ),
+        None => before_the_shutdown(case, finding, axis),
+    }
+}
+
+/// From the stop signal to the SIGKILL.
+fn grace(case: &Case<'_>) -> Option<Duration> {
+    case.stop().zip(case.kill()).map(|(stop, kill)| kill.at.since(stop.at))
 }
 
 /// Added for a process without a handler that had just started.
@@ -428,106 +456,6 @@ pub(super) fn blocked(how: Blocked) -> Option<String> {
         }
     };
     Some(what.to_owned())
-}
-
-fn lost(case: &Case<'_>) -> String {
-    format!(
-        "raise `kernel.ring_bytes`, unless processes of the {0} itself send signals, exit or connect thousands of times per second: each {0} has a \
-         budget of records",
-        super::subject(case)
-    )
-}
-
-/// Lost records that the subject's own processes made, far more of them than a ring that is too small explains.
-fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
-    let (count, time) = case.missing.own_lost?;
-    (count >= NOISE * time.as_secs().max(1)).then_some((count, time))
-}
-
-fn of_records(case: &Case<'_>, kinds: &[Kind]) -> String {
-    let Some((count, time)) = noise(case) else {
-        return lost(case);
-    };
-    format!(
-        "find the process of the {0} that makes so many records of {1}: {count} more than the budget of one {0} in {2}; a larger `kernel.ring_bytes` \
-         does not change the budget",
-        super::subject(case),
-        super::records(kinds),
-        seconds(time)
-    )
-}
-
-/// Names the missing evidence and the remedy: only some of the reasons are faults.
-fn unknown_remedy(case: &Case<'_>, missing: &Missing) -> String {
-    match missing {
-        Missing::Main => {
-            "look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began".to_owned()
-        }
-        Missing::LateStart if case.gaps.late_start => "nothing to fix: the process started before the observation began".to_owned(),
-        Missing::LateStart | Missing::Gap => {
-            "keep epitaph running without interruption: no evidence exists for the time in which it did not observe".to_owned()
-        }
-        Missing::OverCap => {
-            "raise `limits.memory`, if epitaph dropped evidence to stay within it (`epitaph_dropped_total`); otherwise find the process that sends this container \
-             or unit many signals: a limited number is kept for one termination"
-                .to_owned()
-        }
-        Missing::Lost(kinds) => of_records(case, kinds),
-        Missing::StopLost => of_records(case, &[Kind::SignalGenerate]),
-        Missing::NotRecorded => {
-            "read the agent's own verdict (`epitaph why`, `epitaph list`), or export more: `epitaph export` with an earlier `--since`".to_owned()
-        }
-        Missing::Damaged => {
-            "make a copy or an export again if that is what is damaged; of the journal itself, the agent's log of that time has the reason: a disk \
-             that was full, read-only or slow, or a damaged file"
-                .to_owned()
-        }
-        Missing::Inactive(_) => {
-            "run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned()
-        }
-        Missing::NoExit(Open::CgroupRemoved) => {
-            "look up the exit code in the log of the container runtime or systemd: epitaph did not see the main process exit"
-                .to_owned()
-        }
-        Missing::NoExit(Open::ObservationEnded) => "keep epitaph running until the process has exited".to_owned(),
-        Missing::NoExit(Open::InGap { .. }) => {
-            "look up the exit code in the log of the container runtime or systemd: epitaph was not running when the process exited"
-                .to_owned()
-        }
-        Missing::NoExit(Open::NodeDown) => {
-            "look for the reason of the shutdown or crash in the log of the previous boot (`journalctl -b -1`)".to_owned()
-        }
-        Missing::NoExit(Open::TimelineCap) => {
-            "stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress".to_owned()
-        }
-        Missing::Timer(signal) => format!(
-            "if the program starts a timer (alarm, setitimer; profilers use one): install a {signal} handler before, or do not start it; \
-             otherwise search the audit log for who sent {signal}"
-        ),
-        Missing::SenderNotSeen(signal) | Missing::EndOfChild(signal) => {
-            format!("search the kernel log and the audit log for the sender of {signal}: epitaph has no record of the sender")
-        }
-        Missing::Inside => {
-            "use cgroup v2 for containers: what their processes signal each other is recorded there only".to_owned()
-        }
-        Missing::Job(comm) => format!(
-            "let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `{comm}` stops its own processes"
-        ),
-        Missing::Request | Missing::Name => {
-            "check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive".to_owned()
-        }
-        Missing::Sockets | Missing::Program if case.traffic().cgroup_v1 => {
-            "use cgroup v2: the sockets of processes are observed there only".to_owned()
-        }
-        Missing::Sockets | Missing::Program => {
-            "run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`"
-                .to_owned()
-        }
-        Missing::EndBelow(comm, _) => format!(
-            "let the first process wait until `{comm}` has ended, or start `{comm}` as the first process (with `exec` in a shell script)"
-        ),
-        Missing::KernelKill => "search the kernel log (`dmesg`) for the reason of the SIGKILL".to_owned(),
-    }
 }
 
 fn clients_remedy(case: &Case<'_>, axis: TrafficAxis) -> Option<String> {

@@ -217,7 +217,8 @@ fn still_running_long_after_its_grace() {
         "#]],
     );
     let mut lost = termination().term(0.3).open(60.0);
-    lost.t.missing.lost = vec![Hole::of(Origin::Lost, Kind::ProcessExit, Boot(0), Boot(1), 1)];
+    let hole = Hole::of(Origin::Lost, Kind::ProcessExit, Boot(0), Boot(1), 1);
+    lost.t.missing.add(Claim::Main, [hole]);
     check(
         lost,
         expect![[r#"

@@ -14,7 +14,7 @@ use crate::event::*;
 use crate::fixtures::builder::*;
 use crate::ids::*;
 use crate::kubernetes::*;
-use crate::ledger::{Hole, Origin};
+use crate::ledger::{Claim, Hole, Origin};
 use crate::pod::*;
 use crate::termination::*;
 use crate::time::*;

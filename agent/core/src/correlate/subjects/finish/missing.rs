@@ -6,7 +6,7 @@ use super::Life;
 use crate::attribute::Subject;
 use crate::event::{Disposition, Kind, SignalResult};
 use crate::ids::CgroupId;
-use crate::ledger::{Hole, Ledger, MissingEvidence, Origin, merged};
+use crate::ledger::{Claim, Hole, Ledger, MissingEvidence, Origin, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
@@ -62,35 +62,22 @@ impl Life<'_> {
         let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
-        let earlier_stops = self.earlier_stops().into_iter().chain(before_stop.copied()).collect();
-        MissingEvidence {
-            own_lost: ledger.own_lost(
-                if lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap) {
-                    stops_from
-                } else {
-                    reach
-                },
-                end,
-            ),
-            lost,
-            stops,
-            lost_inside: self.lost_inside(inside),
-            // Records of other CPUs may arrive that much later than the exit's.
-            gap: ledger.has_gap(begin, end.plus(self.context.reorder)),
-            gap_below: {
-                let is_last = self.main.as_ref().is_none_or(is_last);
-                // A cgroup that is removed has no process.
-                let gone = self.others_until().min(self.state.removed.unwrap_or(self.now));
-                let until = if is_last { end } else { gone };
-                ledger.has_gap(execs_from.min(ooms_from).min(self.below_from()), until)
-            },
-            earlier_stops,
-            main_unsure: self.main_unsure(),
-            begins_late: {
-                let mut holes = ledger.of_main(self.in_life(end.minus(LATE_REACH)), end);
-                holes.any(|hole| hole.why == Origin::NotRecorded)
-            },
-        }
+        let is_by_stops = lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap);
+        let own_lost = ledger.own_lost(if is_by_stops { stops_from } else { reach }, end);
+        let mut missing = MissingEvidence::new(own_lost);
+        missing.add(Claim::Main, lost);
+        // Records of other CPUs may arrive that much later than the exit's.
+        missing.add(Claim::Main, ledger.gap(begin, end.plus(self.context.reorder)));
+        missing.add(Claim::NoStop, stops);
+        missing.add(Claim::Others, self.lost_inside(inside));
+        let below_from = execs_from.min(ooms_from).min(self.below_from());
+        missing.add(Claim::Others, ledger.gap(below_from, self.below_until()));
+        missing.add(Claim::FirstStop, self.earlier_stops());
+        missing.add(Claim::FirstStop, before_stop.copied());
+        missing.add(Claim::WhichMain, self.main_unsure());
+        let execs = ledger.of_main(self.in_life(end.minus(LATE_REACH)), end);
+        missing.add(Claim::Executed, execs.filter(|hole| hole.is_of(Kind::ProcessExec)).copied());
+        missing
     }
 
     /// The same for the reader.
@@ -110,7 +97,7 @@ impl Life<'_> {
         Gaps {
             lost: self.lost_records(),
             over_cap: self.timeline.over_cap + self.timeline.sockets.over_cap(),
-            late_start: missing.late_start().is_some() && !missing.begins_late && is_late_start,
+            late_start: missing.late_start().is_some() && !missing.begins_late(end) && is_late_start,
             unobserved: later.map(|(since, until)| Unobserved { since, until }).collect(),
             inactive_probes: self.ledger.inactive_probes(),
             clock_step: self.context.clock.step_after(begin),
@@ -171,6 +158,14 @@ impl Life<'_> {
     /// From when on the end of a program below the main process counts: from shortly before the stop.
     pub fn below_from(&self) -> Boot {
         self.in_life(self.begin.minus(PASSED_ON))
+    }
+
+    /// Until when a gap may hide the end of another process. A cgroup that is removed has no process.
+    fn below_until(&self) -> Boot {
+        match self.main.as_ref().is_none_or(is_last) {
+            true => self.end,
+            false => self.others_until().min(self.state.removed.unwrap_or(self.now)),
+        }
     }
 
     /// Until when the end of other processes counts: those of a unit end later.

@@ -3,7 +3,6 @@
 use super::Life;
 use crate::event::{Armed, ExitStatus, Kind, TargetState};
 use crate::ids::Signal;
-use crate::ledger::Hole;
 use crate::termination::{Inside, Role, Stop, Traffic};
 use crate::time::Boot;
 
@@ -152,7 +151,7 @@ impl Life<'_> {
     }
 
     /// With the processes that were killed, and whether it is known what they had open.
-    pub fn with_killed(&self, inside: Inside, observed: Observed, lost_inside: &[Hole]) -> Inside {
+    pub fn with_killed(&self, inside: Inside, observed: Observed, exits_lost: bool) -> Inside {
         let Some((main, exit)) = self.main.as_ref().and_then(|main| Some((main, main.exit?))) else {
             return inside;
         };
@@ -186,7 +185,6 @@ impl Life<'_> {
         let by_exit = first >= exit.at && exit.armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
         let is_watched = by_exit || self.is_watched(false);
         // What each of them had open by other sockets is in the record of its exit.
-        let exits_lost = lost_inside.iter().any(|hole| hole.is_of(Kind::ProcessExit));
         let mut exits = killed.iter().map(|killed| inside::exit(state, &inside::id(&killed.process)));
         let are_shown = !exits_lost || exits.all(|exit| exit.is_some());
         Inside {

@@ -8,7 +8,8 @@ use crate::ids::Pid;
 use crate::termination::Count;
 use crate::time::Boot;
 
-use super::{Connection, Holder, Pair, Sockets, count, is_decided, later};
+use super::window::is_decided;
+use super::{Connection, Holder, Pair, Sockets, count, later};
 
 /// When to look for room again: any client can make connections that cannot be dropped.
 #[derive(Debug)]

@@ -48,14 +48,53 @@ fn a_graceful_shutdown_loses_requests_while_the_pod_is_ready() {
         &lossy("+16 node agent-ends\n+60 end"),
         expect![[r#"
             +9.000 pod web reset-connections: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.9 s later; the node was shutting down; 1 connection was reset; 2 connections were refused in the 1.2 s after the listener closed (10.0.0.2)
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.9 s later; the node was shutting down; at least 1 connection was reset; at least 2 connections were refused in the 1.2 s after the listener closed (10.0.0.2)
             +16.000 node 1 Warning +1.000…+16.000 graceful AgentEnded
-              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 4.0 s of 40 s, critical phase took 7.0 s of 20 s); logind waited 12.3 s of at most 60 s; clients lost 3 connections: Deployment shop/web 3 (2 refused, 1 reset); shop/web was Ready in the API for 4.1 s after its stop signal, and a Service sends clients to Ready pods
+              the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 4.0 s of 40 s, critical phase took 7.0 s of 20 s); logind waited 12.3 s of at most 60 s; clients lost at least 3 connections: Deployment shop/web 3 (2 refused, 1 reset); shop/web was Ready in the API for 4.1 s after its stop signal, and a Service sends clients to Ready pods
               fix: drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being ready at once; those of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's own remedy applies, too
             +16.000 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
         "#]],
     );
+}
+
+/// On a real node, `quiet` where clients lost sixteen connections: the address of a pod goes with its sandbox, before its endpoint.
+#[test]
+fn of_a_pod_that_is_ready_after_its_end_quiet_is_not_known() {
+    let quiet = |of_web: &str| {
+        let lost = [
+            "+1.3 tcp web:app refused 8080 40001",
+            "+2.3 tcp web:app refused 8080 40002",
+            "+4 tcp web:app reset 8080 40003",
+        ];
+        let script = lost.iter().fold(LOSSY.to_owned(), |script, line| script.replace(line, ""));
+        let known = "+5.2 pod web phase=failed reason=Terminated unready=+5 app=0:Completed";
+        node(&[&script.replace(known, of_web), "+16 node agent-ends\n+60 end"].concat())
+    };
+    let web = |script: &str| {
+        let of = |(_, report): (crate::time::Boot, Report)| match report {
+            Report::PodTerminated(of) if of.facts.pod.name == "web" => Some((of.verdict.headline, of.verdict.sentence)),
+            _ => None,
+        };
+        play_all(script).reports.into_iter().find_map(of).expect("a report of web")
+    };
+    let after = "+5.2 pod web phase=failed reason=Terminated unready=+5 app=0:Completed";
+    let (headline, sentence) = web(&quiet(after));
+    assert_eq!(headline, "clean-exit", "{sentence}");
+    assert!(
+        sentence.contains("the pod was still Ready in the API when it ended"),
+        "{sentence}"
+    );
+    assert!(facts(&quiet(after)).loss().is_least);
+    assert_eq!(facts(&quiet(after)).loss().known(), None);
+    // Unready before: the Service had left it out.
+    let term = "+1.1 TERM runc -> main handler";
+    let before = quiet(after).replace(term, &format!("+1.05 pod web unready=+1 app=running\n{term}"));
+    let (headline, sentence) = web(&before);
+    assert_eq!(headline, "clean", "{sentence}");
+    assert!(!facts(&before).loss().is_least);
+    // No status came any more.
+    assert!(facts(&quiet("")).loss().is_least);
 }
 
 /// The next case to it: all was seen, and nothing was lost.

@@ -1,0 +1,58 @@
+//! What a subject takes of the memory, and what it gives up first.
+
+use super::{Candidate, EVIDENCE, Rare, State, Timeline};
+use crate::event::ProcessExit;
+use crate::ids::CgroupId;
+use crate::ledger::Span;
+use crate::time::Boot;
+
+impl State {
+    /// Bytes beyond its own size, and of these what [`State::squeeze`] can free.
+    pub fn weigh(&mut self) -> (usize, usize) {
+        if std::mem::take(&mut self.rare_changed) {
+            self.rare_weight = self.weigh_rare();
+        }
+        debug_assert_eq!(self.rare_weight, self.weigh_rare());
+        let early = self.early.bytes();
+        let exits = self.exits.capacity() * size_of::<(Boot, ProcessExit)>();
+        let timeline = self.timeline.as_deref().map_or((0, 0), |timeline| {
+            let bytes = timeline.bytes();
+            (bytes, if timeline.is_squeezable() { bytes } else { 0 })
+        });
+        let candidates = match self.candidates.spilled() {
+            true => self.candidates.capacity() * size_of::<Candidate>(),
+            false => 0,
+        };
+        let fixed = candidates + self.below.capacity() * size_of::<CgroupId>() + self.rare_weight;
+        (fixed + exits + early + timeline.0, exits + early + timeline.1)
+    }
+
+    fn weigh_rare(&self) -> usize {
+        self.rare.as_deref().map_or(0, Rare::bytes)
+    }
+
+    /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
+    pub fn squeeze(&mut self) -> u64 {
+        let exits = std::mem::take(&mut self.exits);
+        let dropped = exits.len() as u64;
+        self.drop_exits(exits, true);
+        // Only a timeline knows what it lost.
+        self.join_early();
+        self.timeline.as_deref_mut().map_or(0, Timeline::squeeze) + dropped
+    }
+
+    /// Gives up the facts for others' sake: what they showed is unknown.
+    pub fn drop_timeline(&mut self, now: Boot) -> u64 {
+        let Some(timeline) = self.timeline.take() else { return 0 };
+        let (since, count) = (timeline.since().unwrap_or(now), timeline.len() as u64);
+        let time = Span { first: since, last: now };
+        self.rare_mut().drops.add_each(&EVIDENCE, time, count);
+        count
+    }
+}
+
+impl Rare {
+    fn bytes(&self) -> usize {
+        size_of::<Rare>() + self.drops.bytes() + self.own_exits.bytes()
+    }
+}

@@ -1,0 +1,123 @@
+//! What Kubernetes, or the shutdown of the node, asked of a container, and when.
+
+use std::time::Duration;
+
+use crate::ids::Pid;
+use crate::kubernetes::{PodContext, Request, StopReason, Unshown};
+use crate::ledger::{self, Hole};
+use crate::termination::{Kill, Role};
+use crate::time::Boot;
+use crate::verdict::Cause;
+use crate::verdict::case::Case;
+use crate::verdict::spent::Spent;
+
+const INIT: Pid = Pid(1);
+
+/// `comm` of systemd-shutdown, which is PID 1 at the end.
+const SHUTDOWN: &[u8] = b"systemd-shutdow";
+
+pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
+    kill.sender.tgid == INIT && kill.sender.comm.as_bytes() == SHUTDOWN
+}
+
+/// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.
+pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
+    let context = case.kubernetes?;
+    let is_other = |reason: &StopReason| matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace);
+    let own = context
+        .own_grace
+        .filter(|_| !context.stop_reason.as_ref().is_some_and(is_other))?;
+    let kill = case.kill()?;
+    let begin = match (Spent::of(case), &context.pre_stop) {
+        // When a hook began is part of what the process had.
+        (_, Some(hook)) if hook.begin.is_none() => return None,
+        (Some(spent), _) => spent.begin,
+        // Without a stop signal it had nothing.
+        (None, _) => kill.at,
+    };
+    Some((kill.at.since(begin), own))
+}
+
+/// Why the runtime stopped the container.
+pub(super) fn stopped(case: &Case<'_>) -> Cause {
+    match case.kubernetes {
+        None if case.shutdown.is_some() => Cause::NodeShutdown,
+        None => Cause::Stopped,
+        Some(context) if may_be_evicted(case, context) => Cause::Unknown,
+        Some(PodContext {
+            request: Some(request), ..
+        }) if may_be_before(case, request) => Cause::Unknown,
+        Some(PodContext {
+            stop_reason: Some(stop_reason),
+            ..
+        }) => stop_reason.cause,
+        Some(PodContext { incomplete: Some(_), .. }) => Cause::Unknown,
+        Some(_) => Cause::Restart,
+    }
+}
+
+/// In a shutdown that only its announcement shows, the SIGKILL came before a known grace period had ended, and the API may not have shown why.
+fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
+    let announced = case.shutdown.as_ref().zip(context.stop_reason.as_ref());
+    let is_announced = announced.is_some_and(|(shutdown, reason)| reason.evidence == shutdown.evidence);
+    let kill = case.kill().filter(|kill| case.stop().is_some() && !by_systemd_shutdown(kill));
+    is_announced && context.may_miss(Unshown::Request) && kill.is_some() && !is_explained(case, context)
+}
+
+/// Why Kubernetes stopped the container, if the request was not after `at`.
+pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
+    let context = case.kubernetes?;
+    let request = context.request.as_ref();
+    let before = request.is_none_or(|request| request.earliest <= at);
+    let reason = context.stop_reason.as_ref().filter(|_| before)?;
+    Some(match request.is_some_and(|request| may_be_before(case, request)) {
+        true => Cause::Unknown,
+        false => reason.cause,
+    })
+}
+
+/// The container may have been stopped before the request: whether it was is not observed.
+fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
+    let is_unseen = |hole: &Hole| match hole.why {
+        ledger::Origin::Gap => hole.from < request.earliest,
+        why => why == ledger::Origin::Inactive,
+    };
+    case.hidden_stops().any(is_unseen)
+}
+
+/// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
+/// doubt false, and where the runtime's SIGKILL shows that somebody else asked.
+pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
+    let killed = case.kill().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let Some(context) = case.kubernetes.filter(|context| context.incomplete.is_none()) else {
+        return false;
+    };
+    match (&context.stop_reason, &context.request) {
+        (None, None) => context.killing == Some(false) && !killed,
+        // These stop a container only after the deletion request; the kubelet's own evictions and restarts do not wait for one.
+        (Some(reason), Some(request)) => {
+            let by_request = matches!(reason.cause, Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint);
+            // A grace period of 0 is why the runtime sent SIGKILL without a stop signal.
+            by_request && request.earliest >= since && (!killed || is_forced(context))
+        }
+        _ => false,
+    }
+}
+
+/// `kubectl delete --force`, or a later delete with a grace period of 0.
+pub(super) fn is_forced(context: &PodContext) -> bool {
+    let request = context.request.as_ref();
+    context.grace.is_some_and(|grace| grace.is_zero())
+        || request.is_some_and(|request| request.grace.is_zero() || request.shortened.iter().any(|(_, grace)| grace.is_zero()))
+}
+
+/// The known requests explain the time of the SIGKILL: the grace period had expired, or a request with a grace period of 0 came before.
+/// The kubelet's own last request, after the exit, has 0 too.
+pub(super) fn is_explained(case: &Case<'_>, context: &PodContext) -> bool {
+    let Some(request) = &context.request else { return false };
+    let stop = case.stop().map(|stop| stop.at);
+    case.kill().is_some_and(|kill| match is_forced(context) {
+        true => request.skew.is_some() && request.latest <= kill.at,
+        false => context.grace_end(stop).is_some_and(|end| end <= kill.at),
+    })
+}
