@@ -25,15 +25,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let only: Option<String> = args.opt_value_from_str("--only")?;
     done(args)?;
     if let Some(part) = only.as_deref()
-        && !["core", "signals", "connections", "exits", "agents", "journal", "attacks"].contains(&part)
+        && !["core", "signals", "connections", "exits", "agents", "journal", "attacks", "parts"].contains(&part)
     {
-        bail!("no part `{part}`; the parts are core, signals, connections, exits, agents, journal, attacks");
+        bail!("no part `{part}`; the parts are core, signals, connections, exits, agents, journal, attacks, parts");
     }
     if !shell::is_root() {
         bail!("the measurements need root: they load probes and create cgroups");
     }
     debian::ensure_optional("bpftrace", "bpftrace", "comparing with bpftrace");
     bpf::build()?;
+    let object = (only.as_deref() == Some("parts")).then(bpf::build_parts).transpose()?;
     let selection = [
         "--release",
         "--package",
@@ -57,6 +58,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .env_remove("EPITAPH_CLUSTER_TOOLS")
         .envs(etcd.map(|tools| ("EPITAPH_CLUSTER_TOOLS", tools)))
         .args(only)
+        .args(object)
         .env("PATH", shell::path())
         .status()
         .with_context(|| format!("running {}", cost.display()))?;

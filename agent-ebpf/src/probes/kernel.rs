@@ -28,6 +28,24 @@ static V1_HIERARCHY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static CSS_SET_STATE: Global<u32> = Global::new(0);
 
+/// See [`epitaph_ebpf::Part`].
+#[cfg(feature = "parts")]
+#[unsafe(no_mangle)]
+static STOP_AFTER: Global<u32> = Global::new(0);
+
+/// Whether a profile ends the program after this part. The verifier removes the test; without the feature there is none.
+#[cfg(feature = "parts")]
+#[inline(always)]
+pub fn stops_after(part: epitaph_ebpf::Part) -> bool {
+    STOP_AFTER.load() == part as u32
+}
+
+#[cfg(not(feature = "parts"))]
+#[inline(always)]
+pub fn stops_after(_: epitaph_ebpf::Part) -> bool {
+    false
+}
+
 /// A kernel structure.
 pub type Ptr = *const u8;
 

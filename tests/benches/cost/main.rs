@@ -7,6 +7,7 @@ mod attacks;
 mod connections;
 mod exits;
 mod journal;
+mod parts;
 mod pure;
 mod signals;
 mod stats;
@@ -24,8 +25,9 @@ fn main() -> anyhow::Result<()> {
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | connections | exits | agents | journal | attacks]")?;
+        .context("usage: cost EPITAPH [core | signals | connections | exits | agents | journal | attacks | parts OBJECT]")?;
     let only = args.next();
+    let object = args.next().map(PathBuf::from);
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
         nix::unistd::geteuid().is_root(),
@@ -50,6 +52,9 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("journal") {
         journal::measure(&epitaph, &mut table)?;
+    }
+    if let Some(object) = object {
+        parts::measure(&object, &mut table)?;
     }
     // Half an hour on two processors: only if it is named.
     if only.as_ref().is_some_and(|only| only == "attacks") {
