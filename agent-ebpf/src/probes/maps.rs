@@ -10,8 +10,8 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, Part, SHARED, VERSION, Watched, address, armed_by, armed_count,
-    armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, Part, SHARED, VERSION, Watched, address, armed_by,
+    armed_count, armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
 use super::kernel::{Cgroups, distance, hierarchy, stops_after, v1_hierarchy};

@@ -12,8 +12,8 @@ use epitaph_ebpf::{
 
 use super::files::{self, Look};
 use super::kernel::{
-    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, hierarchy, ns_level, ns_pid, offset, place, stops_after, task_cgroups,
-    with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, hierarchy, is_ns_init, ns_level, offset, place, stops_after,
+    task_cgroups, with_current,
 };
 use super::maps::{self, Charge};
 
@@ -37,6 +37,7 @@ static SIGNALS: Global<u64> = Global::new(SIGNAL_MASK);
 
 const SIGKILL: u32 = 9;
 const SIGPIPE: u32 = 13;
+const SIGTERM: u32 = 15;
 const SIGCONT: u32 = 18;
 const SIGSTOP: u32 = 19;
 const SIGWINCH: u32 = 28;
@@ -192,8 +193,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
 unsafe fn remember(target: Ptr, tgid: u32) {
     unsafe {
         let leader: Ptr = Direct::get(target, Field::TaskGroupLeader);
-        let level = ns_level::<Direct>(leader);
-        if level == 0 || ns_pid::<Direct>(leader, level).0 != 1 {
+        if !is_ns_init::<Direct>(leader, ns_level::<Direct>(leader)) {
             maps::remember_signalled(tgid, Direct::get(leader, Field::TaskStartBoottime));
         }
     }
@@ -249,10 +249,16 @@ unsafe fn disposition_of(target: Ptr, sig: u32) -> u8 {
         if table.is_null() {
             return disposition::UNKNOWN;
         }
-        // Masked for the verifier, as in `ns_pid`: 64 actions of 32 bytes.
-        let place = ((sig as usize).wrapping_sub(1) * offset(Field::SigactionSize)) & 0xfff;
-        let action = table.add(offset(Field::SighandAction) + place);
-        match Probed::get::<u64>(action, Field::SigactionHandler) {
+        let handler: u64 = if sig == SIGTERM {
+            // The one stop signal of nearly all containers has a constant offset.
+            let place = (SIGTERM as usize - 1) * offset(Field::SigactionSize);
+            Direct::get(table.add(offset(Field::SighandAction) + place), Field::SigactionHandler)
+        } else {
+            // Masked for the verifier, as in `deep_upid`: 64 actions of 32 bytes.
+            let place = ((sig as usize).wrapping_sub(1) * offset(Field::SigactionSize)) & 0xfff;
+            Probed::get(table.add(offset(Field::SighandAction) + place), Field::SigactionHandler)
+        };
+        match handler {
             0 => disposition::DEFAULT,
             1 => disposition::IGNORE,
             _ => disposition::HANDLER,

@@ -743,6 +743,7 @@ fn load_object(
     log: VerifierLogLevel,
 ) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
+    let open_numbers = u32::from(layout.open_numbers && !options.oldest);
     let offsets = layout.offsets();
     let Hierarchies { of_tasks, of_v1 } = Hierarchies::of(options);
     let state = match &options.v1 {
@@ -768,6 +769,7 @@ fn load_object(
         .verifier_log_level(log)
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
+        .override_global("OPEN_NUMBERS", &open_numbers, true)
         .override_global("HIERARCHY", &of_tasks, true)
         .override_global("V1_HIERARCHY", &of_v1, true)
         .override_global("CSS_SET_STATE", &state, true)
