@@ -51,7 +51,9 @@ fn build_with(feature: Option<&str>) -> Result<PathBuf> {
     }
     let mut cargo = toolchain.cargo("build");
     shell::run(
-        cargo.args(["--bin", "probes"]).args(feature.map(|feature| format!("--features={feature}"))),
+        cargo
+            .args(["--bin", "probes"])
+            .args(feature.map(|feature| format!("--features={feature}"))),
         &format!("building the probes with {toolchain}"),
     )?;
 
