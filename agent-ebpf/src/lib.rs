@@ -9,9 +9,11 @@
 
 mod budget;
 mod fields;
+mod part;
 
 pub use budget::{Account, Class, SHARED, connects, limits};
 pub use fields::{ABSENT, Field};
+pub use part::Part;
 
 use core::mem::{align_of, offset_of, size_of};
 

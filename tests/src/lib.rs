@@ -25,6 +25,7 @@ pub mod guest;
 pub mod http;
 pub mod jaeger;
 pub mod machine;
+pub mod measured;
 pub mod monitoring;
 pub mod network;
 pub mod play;

@@ -14,6 +14,18 @@ use crate::{
     bpf, cluster, debian, done, go, shell,
 };
 
+const PARTS: [&str; 9] = [
+    "core",
+    "density",
+    "signals",
+    "connections",
+    "exits",
+    "agents",
+    "journal",
+    "attacks",
+    "parts",
+];
+
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to measure")?.as_deref() {
         None => {}
@@ -23,17 +35,19 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some(other) => bail!("no measurement `{other}`; `cargo xtask` lists the tasks"),
     }
     let only: Option<String> = args.opt_value_from_str("--only")?;
+    let record = args.contains("--record");
     done(args)?;
     if let Some(part) = only.as_deref()
-        && !["core", "signals", "connections", "exits", "agents", "journal", "attacks"].contains(&part)
+        && !PARTS.contains(&part)
     {
-        bail!("no part `{part}`; the parts are core, signals, connections, exits, agents, journal, attacks");
+        bail!("no part `{part}`; the parts are {}", PARTS.join(", "));
     }
     if !shell::is_root() {
         bail!("the measurements need root: they load probes and create cgroups");
     }
     debian::ensure_optional("bpftrace", "bpftrace", "comparing with bpftrace");
     bpf::build()?;
+    let object = (only.as_deref() == Some("parts")).then(bpf::build_parts).transpose()?;
     let selection = [
         "--release",
         "--package",
@@ -57,6 +71,8 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .env_remove("EPITAPH_CLUSTER_TOOLS")
         .envs(etcd.map(|tools| ("EPITAPH_CLUSTER_TOOLS", tools)))
         .args(only)
+        .args(object)
+        .args(record.then(commit).transpose()?.into_iter().flatten())
         .env("PATH", shell::path())
         .status()
         .with_context(|| format!("running {}", cost.display()))?;
@@ -65,6 +81,13 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// What the results are recorded under.
+fn commit() -> Result<[String; 2]> {
+    let mut git = Command::new("git");
+    git.current_dir(shell::root()).args(["describe", "--always", "--dirty"]);
+    Ok(["--record".to_owned(), shell::read(&mut git)?])
 }
 
 /// The tools with an etcd, which shares its disk with the journal. None: the measurement has a writer of its own then.

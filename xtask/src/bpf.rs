@@ -32,8 +32,17 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 
 /// Builds the object, unless the one that is there came from the same sources, lock file and tools; its path.
 pub fn build() -> Result<PathBuf> {
+    build_with(None)
+}
+
+/// Another object, of which a profile can run parts.
+pub fn build_parts() -> Result<PathBuf> {
+    build_with(Some("parts"))
+}
+
+fn build_with(feature: Option<&str>) -> Result<PathBuf> {
     let toolchain = toolchain::choose()?;
-    let object = shell::root().join("target/bpf/probes");
+    let object = shell::root().join("target/bpf").join(feature.unwrap_or("probes"));
     let stamp = object.with_extension("content");
     let content = content(&toolchain)?;
     if object.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == content) {
@@ -42,7 +51,9 @@ pub fn build() -> Result<PathBuf> {
     }
     let mut cargo = toolchain.cargo("build");
     shell::run(
-        cargo.args(["--bin", "probes"]),
+        cargo
+            .args(["--bin", "probes"])
+            .args(feature.map(|feature| format!("--features={feature}"))),
         &format!("building the probes with {toolchain}"),
     )?;
 

@@ -28,6 +28,29 @@ static V1_HIERARCHY: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static CSS_SET_STATE: Global<u32> = Global::new(0);
 
+/// 1 if the verifier lets a program read the entries of `pid.numbers` that are past the structure's stated end, at offsets that it knows: an
+/// array without a stated length (6.5 and later). Before, it is an array of one.
+#[unsafe(no_mangle)]
+static OPEN_NUMBERS: Global<u32> = Global::new(0);
+
+/// See [`epitaph_ebpf::Part`].
+#[cfg(feature = "parts")]
+#[unsafe(no_mangle)]
+static STOP_AFTER: Global<u32> = Global::new(0);
+
+/// Whether a profile ends the program after this part. The verifier removes the test; without the feature there is none.
+#[cfg(feature = "parts")]
+#[inline(always)]
+pub fn stops_after(part: epitaph_ebpf::Part) -> bool {
+    STOP_AFTER.load() == part as u32
+}
+
+#[cfg(not(feature = "parts"))]
+#[inline(always)]
+pub fn stops_after(_: epitaph_ebpf::Part) -> bool {
+    false
+}
+
 /// A kernel structure.
 pub type Ptr = *const u8;
 
@@ -273,17 +296,58 @@ impl Cgroups {
 pub unsafe fn ns_pid<R: Read>(leader: Ptr, level: u32) -> (u32, u32) {
     unsafe {
         let pid: Ptr = R::get(leader, Field::TaskThreadPid);
-        // The verifier refuses a variable offset into a BTF pointer, so the helper reads the value.
-        // The product is masked, not a factor: up to 6.2 the verifier forgets the bounds of a product whose second factor is
-        // not a constant, and up to 6.12 it refuses to add an open-ended number. MAX_PID_NS_LEVEL is 32, a upid 16 bytes.
-        let place = (level as usize * offset(Field::UpidSize)) & 0x3ff;
-        let upid = pid.add(offset(Field::PidNumbers) + place);
+        if is_direct(level) {
+            let upid = first_upid(pid);
+            let namespace: Ptr = R::get(upid, Field::UpidNs);
+            return (R::get(upid, Field::UpidNr), R::get(namespace, Field::PidNamespaceInum));
+        }
+        let upid = deep_upid(pid, level);
         let namespace: Ptr = Probed::get(upid, Field::UpidNs);
         (
             Probed::get(upid, Field::UpidNr),
             Probed::get(namespace, Field::PidNamespaceInum),
         )
     }
+}
+
+/// Whether a thread group leader at `level` is the init of a pid namespace below the initial one.
+#[inline(always)]
+pub unsafe fn is_ns_init<R: Read>(leader: Ptr, level: u32) -> bool {
+    if level == 0 {
+        return false;
+    }
+    unsafe {
+        let pid: Ptr = R::get(leader, Field::TaskThreadPid);
+        let nr: u32 = if is_direct(level) {
+            R::get(first_upid(pid), Field::UpidNr)
+        } else {
+            Probed::get(deep_upid(pid, level), Field::UpidNr)
+        };
+        nr == 1
+    }
+}
+
+/// A container's namespace is nearly always the first below the initial one: its entry has a constant offset.
+#[inline(always)]
+fn is_direct(level: u32) -> bool {
+    level == 1 && OPEN_NUMBERS.load() != 0
+}
+
+#[inline(always)]
+fn first_upid(pid: Ptr) -> Ptr {
+    // SAFETY: the verifier, or the helper, checks what is read there.
+    unsafe { pid.add(offset(Field::PidNumbers) + offset(Field::UpidSize)) }
+}
+
+/// The verifier refuses a variable offset into a BTF pointer, so the helper reads what is there.
+///
+/// The product is masked, not a factor: up to 6.2 the verifier forgets the bounds of a product whose second factor is not a constant, and up
+/// to 6.12 it refuses to add an open-ended number. MAX_PID_NS_LEVEL is 32, a upid 16 bytes.
+#[inline(always)]
+fn deep_upid(pid: Ptr, level: u32) -> Ptr {
+    let place = (level as usize * offset(Field::UpidSize)) & 0x3ff;
+    // SAFETY: the helper checks what is read there.
+    unsafe { pid.add(offset(Field::PidNumbers) + place) }
 }
 
 /// `to` = comm of `task`, as two words.

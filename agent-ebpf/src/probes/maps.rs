@@ -10,11 +10,11 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry};
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, SHARED, VERSION, Watched, address, armed_by, armed_count,
-    armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
+    Account, Class, ClosedPort, Header, Kind, ListenerKey, Netns, Part, SHARED, VERSION, Watched, address, armed_by,
+    armed_count, armed_flags, at_functions, capacity, closed_by, closed_port, limits, nested, watch,
 };
 
-use super::kernel::{Cgroups, distance, hierarchy, v1_hierarchy};
+use super::kernel::{Cgroups, distance, hierarchy, stops_after, v1_hierarchy};
 
 /// Records that no container makes many of: what a first process got from outside, its exit, OOM victims, cgroups. User space
 /// sets the sizes of both.
@@ -128,9 +128,15 @@ impl Owner {
 #[inline(always)]
 pub fn reserve<T: 'static>(kind: Kind, charge: Charge) -> Option<RingBufEntry<T>> {
     let now = unsafe { bpf_ktime_get_boot_ns() };
+    if stops_after(Part::Clock) {
+        return None;
+    }
     let account = account(charge.owner.id);
     if !spend(account, charge, now) {
         lost_by(account, charge.class);
+        return None;
+    }
+    if stops_after(Part::Account) {
         return None;
     }
     let reserved = if charge.is_rare {

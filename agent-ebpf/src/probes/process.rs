@@ -8,7 +8,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{Class, Field, Kind, OomVictim, ProcessExec, ProcessExit, armed_flags, watch};
 
 use super::files::{self, Look};
-use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, hierarchy, ns_level, ns_pid, place, task_cgroups};
+use super::kernel::{Direct, Ptr, Read, copy_comm, fill_task, hierarchy, is_ns_init, ns_level, place, task_cgroups};
 use super::maps::{self, Charge, Owner};
 
 /// For kernels that report which thread is the last one (6.16 and later).
@@ -61,7 +61,7 @@ unsafe fn process_exit(task: Ptr) {
         let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
         let tgid: u32 = Direct::get(task, Field::TaskTgid);
         let level = ns_level::<Direct>(leader);
-        let ns_init = level > 0 && ns_pid::<Direct>(leader, level).0 == 1;
+        let ns_init = is_ns_init::<Direct>(leader, level);
         let known = maps::known(cgroups);
         if !known.is_watched && !maps::take_signalled(tgid) && !ns_init {
             return;
@@ -133,15 +133,6 @@ fn may_be_main(level: u32, ns_init: bool, status: u32) -> bool {
     ns_init || level == 0 || status != 0
 }
 
-#[inline(always)]
-unsafe fn is_ns_init(task: Ptr) -> bool {
-    unsafe {
-        let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
-        let level = ns_level::<Direct>(leader);
-        level > 0 && ns_pid::<Direct>(leader, level).0 == 1
-    }
-}
-
 #[btf_tracepoint(function = "sched_process_exec")]
 pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     let task: Ptr = ctx.arg(0);
@@ -149,8 +140,11 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
         let cgroups = task_cgroups::<Direct>(task);
         let known = maps::known(cgroups);
         // A namespace's init is kept anyway, as its exit is: on a machine with v1, v2 may not know its container.
-        if !known.is_watched && !is_ns_init(task) {
-            return 0;
+        if !known.is_watched {
+            let leader: Ptr = Direct::get(task, Field::TaskGroupLeader);
+            if !is_ns_init::<Direct>(leader, ns_level::<Direct>(leader)) {
+                return 0;
+            }
         }
         let parent: Ptr = Direct::get(task, Field::TaskRealParent);
         let parents = task_cgroups::<Direct>(parent);

@@ -7,15 +7,29 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use epitaph_ebpf::{
-    Class, Field, Kind, SIGNAL_MASK, SignalDeliver, SignalGenerate, call_abi, deliver_flags, disposition, signal_flags,
+    Class, Field, Kind, Part, SIGNAL_MASK, SignalDeliver, SignalGenerate, call_abi, deliver_flags, disposition, signal_flags,
 };
 
 use super::files::{self, Look};
 use super::kernel::{
-    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, hierarchy, ns_level, ns_pid, offset, place, task_cgroups,
-    with_current,
+    Cgroups, Direct, Probed, Ptr, Read, copy_comm, fill_task, has, hierarchy, is_ns_init, ns_level, offset, place, stops_after,
+    task_cgroups, with_current,
 };
 use super::maps::{self, Charge};
+
+/// Ends the program after this part of it, for a profile: see [`Part`]. Without the feature nothing.
+macro_rules! part {
+    ($part:ident) => {
+        if stops_after(Part::$part) {
+            return;
+        }
+    };
+    ($part:ident, $entry:ident) => {
+        if stops_after(Part::$part) {
+            return $entry.submit(0);
+        }
+    };
+}
 
 /// Bit `sig - 1`: kept.
 #[unsafe(no_mangle)]
@@ -23,6 +37,7 @@ static SIGNALS: Global<u64> = Global::new(SIGNAL_MASK);
 
 const SIGKILL: u32 = 9;
 const SIGPIPE: u32 = 13;
+const SIGTERM: u32 = 15;
 const SIGCONT: u32 = 18;
 const SIGSTOP: u32 = 19;
 const SIGWINCH: u32 = 28;
@@ -39,7 +54,7 @@ const SI_KERNEL: i32 = 128;
 #[btf_tracepoint(function = "signal_generate")]
 pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     let sig = ctx.arg::<i32>(0) as u32;
-    if !kept(sig) {
+    if !kept(sig) || stops_after(Part::Filter) {
         return 0;
     }
     let info: u64 = ctx.arg(1);
@@ -98,6 +113,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if is_own_fault(sig) && pid_tgid as u32 == Direct::get::<u32>(target, Field::TaskPid) {
             return;
         }
+        part!(Ids);
         // The terminal signals its new size to all (SEND_SIG_PRIV, 1): of interest only where a handler can take it for a stop, as httpd's
         // does. A kill(2) is a pointer, or since 7.3 SEND_SIG_NOINFO, 0.
         let from_kernel = is_from_kernel(info);
@@ -109,18 +125,24 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         if sig >= SIGRTMIN && code == SI_TKILL && (pid_tgid >> 32) as u32 == tgid {
             return;
         }
+        part!(Code);
         let cgroups = task_cgroups::<Direct>(target);
+        part!(Cgroup);
         let known = maps::known(cgroups);
+        part!(Owner);
         if !known.is_watched {
             remember(target, tgid);
         }
+        part!(Remember);
         let senders = with_current!(task_cgroups());
         let of_sender = if senders.are(cgroups) { known } else { maps::known(senders) };
         let is_own = is_own_doing(sig, code, from_kernel) || !from_kernel && of_sender.owner.id == known.owner.id;
+        part!(Sender);
         let is_first = place::<Direct>(target, cgroups).is_first();
         if known.owner.is_named && is_own && !is_first && sig != SIGKILL && !maps::is_any_armed(cgroups.id) {
             return;
         }
+        part!(Place);
         let from_outside = is_first && !is_own;
         let arms = known.has_sockets && from_outside && may_end(sig, result);
         let charge = Charge {
@@ -135,16 +157,21 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
         let Some(mut entry) = maps::reserve::<SignalGenerate>(Kind::SignalGenerate, charge) else {
             return;
         };
+        part!(Reserve, entry);
         let record = entry.as_mut_ptr();
         let armed = maps::arm_where(record, arms, cgroups.id, known.owner, signal_flags::ARMED, signal_flags::ARMS);
+        part!(Arm, entry);
         with_current!(fill_sender(record, senders, of_sender.container));
+        part!(OfSender, entry);
         fill_task::<Direct>(addr_of_mut!((*record).target), target, cgroups, known.container);
         (*record).sig = sig;
         (*record).code = code;
         (*record).group = group;
         (*record).result = result;
+        part!(OfTarget, entry);
         (*record).disposition = disposition_of(target, sig);
         (*record).call_abi = call_abi::UNKNOWN;
+        part!(Action, entry);
         // Through memory, so that the verifier does not follow both values through all that is between.
         addr_of_mut!((*record).pending).write_volatile(info);
         let is_from_kernel = is_from_kernel(addr_of_mut!((*record).pending).read_volatile());
@@ -166,8 +193,7 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
 unsafe fn remember(target: Ptr, tgid: u32) {
     unsafe {
         let leader: Ptr = Direct::get(target, Field::TaskGroupLeader);
-        let level = ns_level::<Direct>(leader);
-        if level == 0 || ns_pid::<Direct>(leader, level).0 != 1 {
+        if !is_ns_init::<Direct>(leader, ns_level::<Direct>(leader)) {
             maps::remember_signalled(tgid, Direct::get(leader, Field::TaskStartBoottime));
         }
     }
@@ -223,10 +249,16 @@ unsafe fn disposition_of(target: Ptr, sig: u32) -> u8 {
         if table.is_null() {
             return disposition::UNKNOWN;
         }
-        // Masked for the verifier, as in `ns_pid`: 64 actions of 32 bytes.
-        let place = ((sig as usize).wrapping_sub(1) * offset(Field::SigactionSize)) & 0xfff;
-        let action = table.add(offset(Field::SighandAction) + place);
-        match Probed::get::<u64>(action, Field::SigactionHandler) {
+        let handler: u64 = if sig == SIGTERM {
+            // The one stop signal of nearly all containers has a constant offset.
+            let place = (SIGTERM as usize - 1) * offset(Field::SigactionSize);
+            Direct::get(table.add(offset(Field::SighandAction) + place), Field::SigactionHandler)
+        } else {
+            // Masked for the verifier, as in `deep_upid`: 64 actions of 32 bytes.
+            let place = ((sig as usize).wrapping_sub(1) * offset(Field::SigactionSize)) & 0xfff;
+            Probed::get(table.add(offset(Field::SighandAction) + place), Field::SigactionHandler)
+        };
+        match handler {
             0 => disposition::DEFAULT,
             1 => disposition::IGNORE,
             _ => disposition::HANDLER,

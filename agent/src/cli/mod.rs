@@ -109,7 +109,7 @@ pub struct ObserverArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// Access to the API server, instead of the pod's ServiceAccount
-    #[arg(long, value_name = "FILE", help_heading = "Kubernetes")]
+    #[arg(long, value_name = "FILE", help_heading = "Kubernetes", hide = NO_KUBECONFIG)]
     pub kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     pub otlp: OtlpArgs,
@@ -292,15 +292,23 @@ pub struct KernelArgs {
     pub sys: Option<PathBuf>,
 }
 
+/// The program that was built for pods takes the flag, and says that it cannot use it.
+const NO_KUBECONFIG: bool = cfg!(not(feature = "kubeconfig"));
+
+#[cfg(not(feature = "kubeconfig"))]
+const IN_A_POD: &str = "Watch the pods of this node at the API server: auto (in a pod with a ServiceAccount), on or off \
+                        [default: auto for the agent, off for watch and record]";
+
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Kubernetes")]
 pub struct KubernetesArgs {
     /// Watch the pods of this node at the API server: auto (in a pod with a ServiceAccount, or with --kubeconfig), on or off
     /// [default: auto for the agent, off for watch and record]
     #[arg(long, value_name = "MODE")]
+    #[cfg_attr(not(feature = "kubeconfig"), arg(help = IN_A_POD))]
     pub kubernetes: Option<String>,
     /// Access to the API server, instead of the pod's ServiceAccount
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide = NO_KUBECONFIG)]
     pub kubeconfig: Option<PathBuf>,
     /// Name of this node, as `kubectl get nodes` shows it [default in a pod: NODE_NAME]
     #[arg(long, value_name = "NAME")]

@@ -368,11 +368,14 @@ pub struct LogFilter {
 impl LogSettings {
     /// The filter, with `first` for the targets that it does not name.
     ///
+    /// Directives with commas between them: `LEVEL`, `TARGET=LEVEL`, and `TARGET` for all of its levels. The longest target that a message's own
+    /// target begins with decides, wherever it stands. A level is `off`, `error`, `warn`, `info`, `debug`, `trace`, or 0 to 5.
+    ///
     /// By target and level only: `EnvFilter` also selects by spans and their fields, with regular expressions that would be a twentieth of the
     /// program.
     ///
     /// # Errors
-    /// A level that does not exist.
+    /// The directive that is none of these.
     pub fn read(&self, first: &str) -> Result<LogFilter, Problem> {
         let (of_spans, mut usable): (Vec<_>, Vec<_>) = directives(&self.filter).partition(|of| of.contains(['[', '{']));
         // As EnvFilter does: what is no name would be a target that nothing has, and the log silent.
@@ -380,6 +383,7 @@ impl LogSettings {
         if let Some(wrong) = usable.iter().find(|of| !is_name(of)) {
             return Err(Problem::new(format!("`{wrong}` is neither a level nor a target")));
         }
+        usable.iter().try_for_each(|of| has_level(of))?;
         // The warning about what has no effect must be seen.
         let default = LogSettings::default().filter;
         if !of_spans.is_empty() && !usable.iter().any(|of| of.parse::<LevelFilter>().is_ok()) {
@@ -392,6 +396,22 @@ impl LogSettings {
             without_effect: of_spans.into_iter().map(str::to_owned).collect(),
         })
     }
+}
+
+/// A directive with `=` has one, and a level behind it; nothing there is `error`, as for EnvFilter.
+fn has_level(directive: &str) -> Result<(), Problem> {
+    let Some((_, level)) = directive.split_once('=') else {
+        return Ok(());
+    };
+    if level.contains('=') {
+        return Err(Problem::new(format!("`{directive}` has more than one `=`")));
+    }
+    let is_not = |_| {
+        Problem::new(format!(
+            "`{level}` in `{directive}` is not a level: off, error, warn, info, debug or trace"
+        ))
+    };
+    level.parse::<LevelFilter>().map(drop).map_err(is_not)
 }
 
 /// At the commas outside of brackets: `[request{path=/a, user=b}]=debug` is one directive.

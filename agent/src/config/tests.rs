@@ -173,16 +173,23 @@ fn a_filter_of_the_log_names_levels_and_targets() {
     assert!(!enabled("epitaph::termination", Level::ERROR) && !enabled("kube_client::client", Level::ERROR));
     assert!(enabled("aya::sys", Level::DEBUG), "what a person names is stronger");
     assert!(filter.without_effect.is_empty());
-    for filter in [
-        "epitaph=loud",
-        "a=b=c",
-        "[span]=debug,epitaph=loud",
-        "\"info\"",
-        "*=debug",
-        "info,$LEVEL",
+    // A target alone has all of its levels, in any order the longest decides, and nothing else is logged.
+    let filter = log_filter("epitaph::source=warn,epitaph,hyper=5,tonic=OFF").unwrap();
+    let enabled = |target: &str, level| filter.targets.would_enable(target, &level);
+    assert!(enabled("epitaph::sink", Level::TRACE) && enabled("hyper::client", Level::TRACE));
+    assert!(!enabled("epitaph::source::pods", Level::INFO) && enabled("epitaph::source::pods", Level::WARN));
+    assert!(!enabled("tonic", Level::ERROR) && !enabled("other", Level::ERROR));
+    for (filter, problem) in [
+        ("info,epitaph=loud", "`loud` in `epitaph=loud` is not a level: off, error,"),
+        ("info, epitaph = debug", "` debug` in `epitaph = debug` is not a level: "),
+        ("warn,a=b=c", "`a=b=c` has more than one `=`"),
+        ("[span]=debug,epitaph=loud", "`loud` in `epitaph=loud` is not a level: "),
+        ("\"info\"", "`\"info\"` is neither a level nor a target"),
+        ("*=debug", "`*=debug` is neither a level nor a target"),
+        ("info,$LEVEL", "`$LEVEL` is neither a level nor a target"),
     ] {
         let error = log_filter(filter).unwrap_err();
-        assert!(error.starts_with("bad setting `log.filter`: "), "{error}");
+        assert!(error.starts_with(&format!("bad setting `log.filter`: {problem}")), "{error}");
         assert!(error.ends_with("\nremedy: write for example info,epitaph=debug"), "{error}");
     }
 }

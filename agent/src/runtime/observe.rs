@@ -156,8 +156,7 @@ async fn start_pods(config: &Config, export: &Export) -> Result<Option<PodSource
     let Some(access) = config.kubernetes.access(Path::new(pods::TOKEN).exists()) else {
         if config.kubernetes.mode == KubernetesMode::Auto && config.kubernetes.node_name.is_some() {
             tracing::warn!(
-                remedy = "mount the token of the ServiceAccount (automountServiceAccountToken), or give --kubeconfig FILE, or \
-                          --kubernetes off",
+                remedy = pods::NO_ACCESS,
                 "a node name is set, but no access to the Kubernetes API: pods are unknown"
             );
         }

@@ -26,7 +26,7 @@ use crate::sink::otlp::Exporters;
 use crate::source::WatchCounters;
 use crate::source::cluster::{self, Cluster, ClusterCounters, Lease, Scope};
 use crate::source::epitaphs::{self as known, EpitaphFeed, EpitaphNews};
-use crate::source::pods::{Access, TOKEN};
+use crate::source::pods::{Access, NEEDS_ACCESS, TOKEN};
 use crate::source::rollouts::{self, RolloutCounters, RolloutFeed, RolloutNews};
 
 use super::export::{Export, host};
@@ -101,12 +101,7 @@ fn access(config: &mut Config) -> Result<Access, RuntimeError> {
         config.export.agent_service_name = "epitaph-observer".to_owned();
     }
     let access = config.kubernetes.access(std::path::Path::new(TOKEN).exists());
-    access.ok_or_else(|| {
-        wrong(
-            "an observer needs the Kubernetes API",
-            "run it in a pod with a ServiceAccount, or give --kubeconfig FILE",
-        )
-    })
+    access.ok_or_else(|| wrong("an observer needs the Kubernetes API", NEEDS_ACCESS))
 }
 
 /// None without Events.

@@ -153,14 +153,9 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
             let remedy = if is_refused(other) {
                 Some("check that the API server is running and that the address is right: nobody listens there")
             } else if problem.contains("UnknownIssuer") || problem.contains("BadSignature") {
-                Some(
-                    "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is \
-                    signed by a CA that we were not given",
-                )
+                Some(OTHER_AUTHORITY)
             } else if problem.contains("NotValidForName") {
-                Some(
-                    "check the server's address in the kubeconfig, or set tls-server-name: the certificate is for another name",
-                )
+                Some(OTHER_NAME)
             } else {
                 None
             };
@@ -168,6 +163,19 @@ fn explain(purpose: &Purpose, error: &kube::Error) -> (FailureReason, String, Op
         }
     }
 }
+
+const OTHER_AUTHORITY: &str = if cfg!(feature = "kubeconfig") {
+    "check certificate-authority in the kubeconfig, or the ServiceAccount's ca.crt: the API server's certificate is signed by a CA that we \
+     were not given"
+} else {
+    "check the ServiceAccount's ca.crt: the API server's certificate is signed by a CA that we were not given"
+};
+
+const OTHER_NAME: &str = if cfg!(feature = "kubeconfig") {
+    "check the server's address in the kubeconfig, or set tls-server-name: the certificate is for another name"
+} else {
+    "check KUBERNETES_SERVICE_HOST of the pod: the API server's certificate is for another name"
+};
 
 /// Any other 504 is a proxy's or a slow API server's, and a list would fail as well.
 fn is_too_new(status: &Status) -> bool {

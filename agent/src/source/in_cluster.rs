@@ -23,6 +23,8 @@ use rustls::pki_types::pem::PemObject as _;
 use tower::Service;
 use tower::util::MapRequestLayer;
 
+use crate::error::chain;
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AccountError {
     #[error("the ServiceAccount has no {0}")]
@@ -106,24 +108,58 @@ struct Authorities {
     file: PathBuf,
     pem: Vec<u8>,
     https: Https,
+    /// Why the file could not be used, as the log has it.
+    unusable: Option<String>,
 }
 
 impl Authorities {
     fn read(file: PathBuf) -> Result<Authorities, AccountError> {
         let pem = fs::read(&file).map_err(|source| unreadable("authorities", &file, source))?;
         let https = https(&pem)?;
-        Ok(Authorities { file, pem, https })
+        Ok(Authorities {
+            file,
+            pem,
+            https,
+            unusable: None,
+        })
     }
 
-    /// By the last authorities that could be used.
+    /// By the last authorities that could be used. A change is logged, and once each reason why the file cannot be used: when the servers have
+    /// certificates of other authorities, no connection succeeds any more.
     fn https(&mut self) -> Https {
-        if let Ok(pem) = fs::read(&self.file)
-            && pem != self.pem
-            && let Ok(https) = https(&pem)
-        {
-            (self.pem, self.https) = (pem, https);
+        match self.read_again() {
+            Ok(is_new) => {
+                self.unusable = None;
+                if is_new {
+                    let file = self.file.display();
+                    tracing::info!(
+                        "the cluster's authorities in {file} have changed: from now on each new connection uses the new ones"
+                    );
+                }
+            }
+            Err(error) => {
+                let error = chain(&error);
+                if self.unusable.as_deref() != Some(&*error) {
+                    tracing::warn!(
+                        remedy = "look at the ConfigMap kube-root-ca.crt of the agent's namespace: its ca.crt must have the cluster's authority",
+                        "the cluster's authorities cannot be read again, and new connections still use the ones before: {error}"
+                    );
+                    self.unusable = Some(error);
+                }
+            }
         }
         self.https.clone()
+    }
+
+    /// True if the file has other authorities now.
+    fn read_again(&mut self) -> Result<bool, AccountError> {
+        let pem = fs::read(&self.file).map_err(|source| unreadable("authorities", &self.file, source))?;
+        if pem == self.pem {
+            return Ok(false);
+        }
+        self.https = https(&pem)?;
+        self.pem = pem;
+        Ok(true)
     }
 }
 
@@ -169,4 +205,46 @@ impl Service<Uri> for Connector {
 fn unreadable(what: &'static str, path: &Path, source: io::Error) -> AccountError {
     let path = path.to_owned();
     AccountError::Read { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn authority() -> String {
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::default().self_signed(&key).unwrap().pem()
+    }
+
+    #[test]
+    fn a_rotated_authority_is_used_and_one_that_cannot_be_used_is_named_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.crt");
+        let write = |text: &str| fs::write(&file, text).unwrap();
+        let (first, second) = (authority(), authority());
+        write(&first);
+        let mut authorities = Authorities::read(file.clone()).unwrap();
+        assert!(!authorities.read_again().unwrap(), "nothing has changed");
+        // Both for a time, as a rotation has them.
+        let both = first + &second;
+        write(&both);
+        assert!(authorities.read_again().unwrap());
+        assert_eq!(authorities.pem, both.as_bytes());
+
+        for unusable in ["", "-----BEGIN CERTIFICATE-----\n"] {
+            write(unusable);
+            authorities.https();
+            assert!(authorities.unusable.is_some(), "{unusable:?}");
+            assert_eq!(authorities.pem, both.as_bytes(), "the last that could be used");
+        }
+        fs::remove_file(&file).unwrap();
+        authorities.https();
+        let why = authorities.unusable.clone().unwrap();
+        assert!(why.contains("ca.crt"), "{why}");
+        write(&second);
+        authorities.https();
+        assert_eq!((authorities.unusable, authorities.pem), (None, second.into_bytes()));
+    }
 }

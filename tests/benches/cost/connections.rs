@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use epitaph::source::kernel::Programs;
 use epitaph_core::ids::CgroupId;
 use epitaph_ebpf::watch;
 use epitaph_tests::cgroup::Scope;
@@ -26,7 +27,7 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     let (mut none, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         none.push(round(&listeners, BURSTS)?);
-        let _kernel = load("inet_sock_set_state", false)?;
+        let _kernel = load("inet_sock_set_state", Programs::All)?;
         ours.push(round(&listeners, BURSTS)?);
     }
     let adds = median_of_pairs(&ours, &none, |with, without| with - without);
@@ -58,7 +59,7 @@ fn of_a_stop(table: &mut Table) -> anyhow::Result<()> {
     let (mut none, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         none.push(round(&listeners, FEW)?);
-        let mut kernel = load("inet_sock_set_state", false)?;
+        let mut kernel = load("inet_sock_set_state", Programs::All)?;
         kernel.watch(cgroup, watch::SELF, Some(cgroup))?;
         kernel.arm(cgroup)?;
         ours.push(round(&listeners, FEW)?);

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use epitaph::source::kernel::Programs;
 use epitaph_core::ids::CgroupId;
 use epitaph_ebpf::watch;
 use epitaph_tests::cgroup::Scope;
@@ -37,7 +38,7 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
         let (mut none, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             none.push(round(&listener, port, sockets)?);
-            let mut kernel = load("sched_process_exit", false)?;
+            let mut kernel = load("sched_process_exit", Programs::All)?;
             kernel.watch(cgroup, watch::SELF, Some(cgroup))?;
             ours.push(round(&listener, port, sockets)?);
         }

@@ -7,6 +7,7 @@ mod attacks;
 mod connections;
 mod exits;
 mod journal;
+mod parts;
 mod pure;
 mod signals;
 mod stats;
@@ -20,12 +21,16 @@ use anyhow::{Context as _, ensure};
 use table::Table;
 
 fn main() -> anyhow::Result<()> {
-    let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
+    let mut args: Vec<_> = std::env::args_os().skip(1).filter(|arg| arg != "--bench").collect();
+    let record = args.iter().position(|arg| arg == "--record");
+    let record = record.and_then(|at| args.drain(at..).nth(1)?.into_string().ok());
+    let mut args = args.into_iter();
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | signals | connections | exits | agents | journal | attacks]")?;
+        .context("usage: cost EPITAPH [core | density | signals | connections | exits | agents | journal | attacks | parts OBJECT] [--record COMMIT]")?;
     let only = args.next();
+    let object = args.next().map(PathBuf::from);
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
     ensure!(
         nix::unistd::geteuid().is_root(),
@@ -35,6 +40,9 @@ fn main() -> anyhow::Result<()> {
     let mut table = Table::new()?;
     if wanted("core") {
         pure::measure(&mut table)?;
+    }
+    if wanted("density") {
+        pure::measure_density(&mut table)?;
     }
     if wanted("signals") {
         signals::measure(&epitaph, &mut table)?;
@@ -51,9 +59,12 @@ fn main() -> anyhow::Result<()> {
     if wanted("journal") {
         journal::measure(&epitaph, &mut table)?;
     }
+    if let Some(object) = object {
+        parts::measure(&object, &mut table)?;
+    }
     // Half an hour on two processors: only if it is named.
     if only.as_ref().is_some_and(|only| only == "attacks") {
         attacks::measure(&epitaph, &mut table)?;
     }
-    table.print()
+    table.print(record.as_deref())
 }

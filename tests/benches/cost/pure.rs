@@ -5,11 +5,12 @@ mod machine;
 use std::hint::black_box;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use epitaph::runtime::Evidence;
+use epitaph_core::attribute::Question;
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::decode;
-use epitaph_core::input::{CgroupMode, Input, Observation, ProbeState};
+use epitaph_core::input::{CgroupFact, CgroupMode, Input, Observation, ProbeState};
 use epitaph_core::report::{Answers, Report};
 use epitaph_core::time::{Boot, WallOffset};
 
@@ -19,6 +20,11 @@ use machine::Machine;
 
 pub const FEW: usize = 10;
 const MANY: usize = 10_000;
+/// On one host, at the same time.
+const DENSE: [usize; 2] = [500, 2_000];
+/// Ticks until a termination is judged, at most.
+const SETTLED: usize = 100;
+const UNKNOWN: &str = "unknown";
 const BLOCKS: usize = 30;
 /// Records of a block.
 const BLOCK: usize = 50_000;
@@ -67,14 +73,43 @@ pub fn measure(table: &mut Table) -> anyhow::Result<()> {
     table.goal(&what, "<= 1.3x", format!("{ratio:.2}x"), ratio <= 1.3);
     table.note(format!(
         "The core judged {} terminations of {} while it was timed, and dropped {} facts.",
-        few.judged + many.judged,
+        few.counts.judged + many.counts.judged,
         few.machine.terminations + many.machine.terminations,
-        few.dropped + many.dropped
+        few.counts.dropped + many.counts.dropped
     ));
     for core in [few, many] {
         core.end()?;
     }
     Ok(())
+}
+
+pub fn measure_density(table: &mut Table) -> anyhow::Result<()> {
+    DENSE.into_iter().try_for_each(|live| density(live, table))
+}
+
+/// So many containers end within the same second, with the memory that the agent has by default.
+fn density(live: usize, table: &mut Table) -> anyhow::Result<()> {
+    eprintln!("bench: {live} containers that end within one second");
+    let memory = Limits::default().memory;
+    let mut core = Core::with(live, memory, None)?;
+    core.end_all()?;
+    let mut roomy = Core::with(live, MEMORY, None)?;
+    roomy.end_all()?;
+    let (counts, most) = (&core.counts, roomy.most);
+    table.goal(
+        &format!("{live} containers end within one second: verdicts unknown; facts dropped"),
+        "0; 0",
+        format!("{}; {}", counts.unknown, counts.dropped),
+        counts.unknown + counts.dropped == 0,
+    );
+    table.note(format!(
+        "With room, the core keeps {:.1} MiB of {live} containers that end within one second, {:.1} KiB of each; it may keep {} MiB.",
+        most as f64 / f64::from(1 << 20),
+        most as f64 / 1024.0 / live as f64,
+        memory >> 20
+    ));
+    roomy.end()?;
+    core.end()
 }
 
 pub struct Core {
@@ -83,22 +118,38 @@ pub struct Core {
     /// To a journal.
     evidence: Option<Evidence>,
     tick: Boot,
+    counts: Counts,
+    /// It has the memory of an agent, which may forget a cgroup.
+    is_full: bool,
+    /// The most bytes that the core kept.
+    most: usize,
+}
+
+/// Of the core's reports.
+#[derive(Default)]
+struct Counts {
     judged: u64,
+    unknown: u64,
     dropped: u64,
 }
 
 impl Core {
     pub fn new(live: usize, evidence: Option<Evidence>) -> anyhow::Result<Core> {
+        Core::with(live, MEMORY, evidence)
+    }
+
+    fn with(live: usize, memory: usize, evidence: Option<Evidence>) -> anyhow::Result<Core> {
         let mut core = Core {
             evidence,
             machine: Machine::new(live),
             correlator: Correlator::new(Limits {
-                memory: MEMORY,
+                memory,
                 ..Limits::default()
             }),
             tick: Boot(0),
-            judged: 0,
-            dropped: 0,
+            counts: Counts::default(),
+            is_full: memory < MEMORY,
+            most: 0,
         };
         let since = core.machine.now();
         core.correlator.handle(since, Input::Start(observation(since)));
@@ -119,6 +170,18 @@ impl Core {
         self.run()
     }
 
+    /// All containers end, and their terminations settle.
+    fn end_all(&mut self) -> anyhow::Result<()> {
+        self.machine.end_all();
+        self.run()?;
+        for _ in 0..SETTLED {
+            self.tick = self.tick.plus(TICK);
+            let answers = self.correlator.handle(self.tick, Input::Tick);
+            self.counts.add(&answers);
+        }
+        Ok(())
+    }
+
     fn run(&mut self) -> anyhow::Result<f64> {
         let begin = now();
         let mut count = 0_u32;
@@ -126,26 +189,34 @@ impl Core {
             let (at, event) = decode(record)?;
             if at.since(self.tick) >= TICK {
                 self.tick = at;
+                self.most = self.most.max(self.correlator.memory());
                 let answers = self.correlator.handle(at, Input::Tick);
                 if let Some(evidence) = &mut self.evidence {
                     let noted = evidence.before(&self.correlator, &Input::Tick);
                     evidence.after(&self.correlator, at, &noted, Some(&Input::Tick), !answers.is_empty());
                     evidence.tick(&self.correlator, at);
                 }
-                count_reports(&answers, &mut self.judged, &mut self.dropped);
+                self.counts.add(&answers);
             }
             let input = Input::Kernel { at, event };
             let questions = self.correlator.questions(&input);
-            ensure!(
-                questions.is_empty(),
-                "the core asks {questions:?} of a machine that reported everything"
-            );
+            for question in &questions {
+                match question {
+                    // Its index is full: the agent looks the name up.
+                    Question::Cgroup(cgroup) if self.is_full => {
+                        let fact = CgroupFact::of(*cgroup, Ok(Machine::path(cgroup.id)));
+                        let answers = self.correlator.handle(at, Input::Cgroup(fact));
+                        self.counts.add(&answers);
+                    }
+                    _ => bail!("the core asks {question:?} of a machine that reported everything"),
+                }
+            }
             let noted = (self.evidence.as_mut()).map(|evidence| evidence.before(&self.correlator, &input));
             let answers = self.correlator.handle(at, input);
             if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
                 evidence.after_record(&self.correlator, at, &noted, record, !answers.is_empty());
             }
-            count_reports(&answers, &mut self.judged, &mut self.dropped);
+            self.counts.add(&answers);
             black_box(&answers);
             count += 1;
         }
@@ -154,9 +225,9 @@ impl Core {
 
     /// Proves that the work was real: every termination was judged.
     fn end(mut self) -> anyhow::Result<()> {
-        let answers = self.correlator.handle(self.machine.now(), Input::End);
-        count_reports(&answers, &mut self.judged, &mut self.dropped);
-        let (judged, terminations) = (self.judged, self.machine.terminations);
+        let answers = self.correlator.handle(self.machine.now().max(self.tick), Input::End);
+        self.counts.add(&answers);
+        let (judged, terminations) = (self.counts.judged, self.machine.terminations);
         ensure!(
             judged == terminations,
             "the core judged {judged} terminations of {terminations}"
@@ -179,12 +250,17 @@ pub fn observation(since: Boot) -> Observation {
     }
 }
 
-fn count_reports(answers: &Answers, judged: &mut u64, dropped: &mut u64) {
-    for report in &answers.reports {
-        match report {
-            Report::Terminated(_) => *judged += 1,
-            Report::Dropped { count, .. } => *dropped += count,
-            _ => {}
+impl Counts {
+    fn add(&mut self, answers: &Answers) {
+        for report in &answers.reports {
+            match report {
+                Report::Terminated(termination) => {
+                    self.judged += 1;
+                    self.unknown += u64::from(termination.verdict.headline == UNKNOWN);
+                }
+                Report::Dropped { count, .. } => self.dropped += count,
+                _ => {}
+            }
         }
     }
 }

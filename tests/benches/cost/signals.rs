@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use epitaph::source::kernel::{Kernel, Options};
+use epitaph::source::kernel::{Kernel, Options, Programs};
 use epitaph_core::input::ProbeState;
 use epitaph_ebpf::Class;
 
@@ -17,19 +17,19 @@ use crate::stats::{median, median_of_pairs};
 use crate::table::Table;
 use crate::target::{FILTERED, RECORDED, Target};
 
-const PROBE: &str = "signal_generate";
+pub const PROBE: &str = "signal_generate";
 /// Kernel-only rounds: each with nothing, the empty program and ours, in turn.
 const ROUNDS: usize = 24;
 /// Rounds with a whole agent and a whole bpftrace, which take seconds to start.
 const WHOLE_ROUNDS: usize = 6;
-const BURSTS: usize = 40;
-const BURST: u32 = 500;
+pub const BURSTS: usize = 40;
+pub const BURST: u32 = 500;
 /// The bursts of a round go to so many containers in turn, so that none of them is over its budget, however fast the machine is:
 /// a signal beyond the budget is counted and not recorded, which costs less.
-const TARGETS: usize = 20;
+pub const TARGETS: usize = 20;
 const _: () = assert!(BURSTS.div_ceil(TARGETS) as u32 * BURST <= Class::Signal.budget());
 /// For readers to catch up, so that no side is cheap because its buffer is full.
-const PAUSE: Duration = Duration::from_millis(4);
+pub const PAUSE: Duration = Duration::from_millis(4);
 
 /// Nanoseconds per kill(2), a median per round.
 #[derive(Default)]
@@ -59,10 +59,10 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         none.round(&targets, || sleep(PAUSE))?;
         {
-            let _kernel = load(PROBE, true)?;
+            let _kernel = load(PROBE, Programs::Empty)?;
             empty.round(&targets, || sleep(PAUSE))?;
         }
-        let mut kernel = load(PROBE, false)?;
+        let mut kernel = load(PROBE, Programs::All)?;
         // Drained in between: what is timed is the probe, not its reader.
         ours.round(&targets, || {
             while kernel.drain(|_| {}) > 0 {}
@@ -93,9 +93,9 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// With `probe` active.
-pub fn load(probe: &str, empty: bool) -> anyhow::Result<Kernel> {
+pub fn load(probe: &str, programs: Programs) -> anyhow::Result<Kernel> {
     let options = Options {
-        empty,
+        programs,
         ..Options::default()
     };
     let kernel = Kernel::load(&options)?;

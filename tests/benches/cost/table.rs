@@ -1,21 +1,29 @@
-//! What was measured, what was wanted, and on what a machine.
+//! What was measured, what was wanted, what was reached before, and on what a machine.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::Context as _;
+use epitaph_tests::measured::Earlier;
 
 pub struct Table {
     rows: Vec<[String; 4]>,
     notes: Vec<String>,
     load: String,
+    earlier: Earlier,
 }
+
+const NOT_MEASURED: &str = "not measured";
 
 impl Table {
     pub fn new() -> anyhow::Result<Table> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/cost/results.tsv");
+        let earlier = Earlier::read(&file, &machine()?).context("read the results of earlier runs")?;
         Ok(Table {
             rows: Vec::new(),
             notes: Vec::new(),
             load: load()?,
+            earlier,
         })
     }
 
@@ -33,7 +41,7 @@ impl Table {
     /// What could not be measured here, and why.
     pub fn skip(&mut self, what: &str, goal: &str, reason: &str) {
         self.rows
-            .push([what.to_owned(), goal.to_owned(), "not measured".to_owned(), String::new()]);
+            .push([what.to_owned(), goal.to_owned(), NOT_MEASURED.to_owned(), String::new()]);
         self.note(format!("{what}: not measured: {reason}"));
     }
 
@@ -41,25 +49,27 @@ impl Table {
         self.notes.push(note);
     }
 
-    pub fn print(mut self) -> anyhow::Result<()> {
-        let head = ["measured", "goal", "reached", "met"].map(str::to_owned);
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    /// `record`: adds the results to those of earlier runs, under this commit.
+    pub fn print(self, record: Option<&str>) -> anyhow::Result<()> {
         println!(
-            "Linux {}, {}, {cpus} CPUs; load average {} at the start, {} at the end\n",
-            kernel.trim(),
-            cpu(),
+            "{}; load average {} at the start, {} at the end\n",
+            machine()?,
             self.load,
             load()?
         );
-        self.rows.insert(0, head);
-        let mut widths = [0; 4];
-        for row in &self.rows {
+        let head = ["measured", "goal", "reached", "met", "before"].map(str::to_owned);
+        let shown = self.rows.iter().map(|[what, goal, reached, met]| {
+            let before = self.earlier.last(what).join(", ");
+            [what.clone(), goal.clone(), reached.clone(), met.clone(), before]
+        });
+        let shown: Vec<_> = std::iter::once(head).chain(shown).collect();
+        let mut widths = [0; 5];
+        for row in &shown {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        for (index, row) in self.rows.iter().enumerate() {
+        for (index, row) in shown.iter().enumerate() {
             let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
             println!("| {} |", cells.join(" | "));
             if index == 0 {
@@ -70,8 +80,28 @@ impl Table {
         for note in &self.notes {
             println!("{note}");
         }
+        for [what, goal, reached, _] in &self.rows {
+            if let Some(by) = self.earlier.worse(what, goal, reached) {
+                println!("worse than before by {by:.0} %: {what}");
+            }
+        }
+        if let Some(commit) = record {
+            let measured = self.rows.iter().filter(|row| row[2] != NOT_MEASURED);
+            let results = measured.map(|[what, _, reached, _]| (&**what, &**reached));
+            self.earlier
+                .add(commit, results)
+                .context("add the results to those of earlier runs")?;
+        }
         Ok(())
     }
+}
+
+/// `Linux 6.18, AMD EPYC, 2 CPUs`: kernels of one series compare.
+fn machine() -> anyhow::Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
+    let series: Vec<&str> = kernel.split(['.', '-', '\n']).take(2).collect();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    Ok(format!("Linux {}, {}, {cpus} CPUs", series.join("."), cpu()))
 }
 
 /// Of the last one, five and fifteen minutes.

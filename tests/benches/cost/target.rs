@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use epitaph_core::ids::CgroupId;
 use epitaph_tests::cgroup::Scope;
 use epitaph_tests::sys::kill;
 use nix::libc::{SIGTERM, SIGURG};
@@ -51,6 +52,10 @@ impl Target {
 
     pub fn pid(&self) -> u32 {
         self.pid.cast_unsigned()
+    }
+
+    pub fn cgroup(&self) -> anyhow::Result<CgroupId> {
+        Ok(CgroupId::v2(self.scope.id()?))
     }
 
     pub fn signal(&self, signal: i32) -> anyhow::Result<()> {

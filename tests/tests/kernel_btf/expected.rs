@@ -96,6 +96,8 @@ pub const PROGRAMS: [(&str, &[Since]); 11] = [
 
 /// Its argument `reason`, and its report of resets without a full socket.
 pub const SEND_RESET_REASON: Release = [6, 10, 0];
+/// "pid: Replace struct pid 1-element array with flex-array".
+pub const OPEN_NUMBERS: Release = [6, 5, 0];
 /// `bpf_get_current_task_btf`.
 pub const CURRENT_TASK_BTF: Release = [5, 11, 0];
 

@@ -110,6 +110,11 @@ fn packaged(version: &str, path: &Path) -> Result<(), String> {
         layout.current_task_btf.to_string(),
         (release >= expected::CURRENT_TASK_BTF).to_string(),
     );
+    same(
+        "pid.numbers without a stated length",
+        layout.open_numbers.to_string(),
+        (release >= expected::OPEN_NUMBERS).to_string(),
+    );
     problems.extend(unlike_measured(version, &layout)?);
     report(problems)
 }

@@ -221,7 +221,11 @@ fn node_pods(config: &Config, agents: &Config, in_pod: bool) -> Result<Vec<PodGr
         false => None,
     });
     let Some(access) = access else {
-        let remedy = "give --kubeconfig FILE and --node-name NAME";
+        let remedy = if cfg!(feature = "kubeconfig") {
+            "give --kubeconfig FILE and --node-name NAME"
+        } else {
+            "run it in the agent's pod, or elsewhere the program of the Debian package with --kubeconfig FILE and --node-name NAME"
+        };
         return Err(Unknown::new("no access to the Kubernetes API was given", Some(remedy.into())));
     };
     let node = config

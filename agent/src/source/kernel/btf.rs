@@ -51,6 +51,8 @@ pub struct Layout {
     pub resets_without_socket: bool,
     /// `bpf_get_current_task_btf` (5.11 and later).
     pub current_task_btf: bool,
+    /// The entries of `pid.numbers` are an array without a stated length, in which the verifier lets a program read (6.5 and later).
+    pub open_numbers: bool,
     /// Of cgroup controllers built into this kernel: by name, the place in a `css_set`.
     controllers: HashMap<String, u32>,
     /// See [`Layout::programs_types`].
@@ -101,6 +103,7 @@ impl Layout {
             resets_without_socket,
             current_task_btf: enumeration(types, FUNCTIONS_OF_PROGRAMS)
                 .any(|(name, _)| name == "BPF_FUNC_get_current_task_btf"),
+            open_numbers: has_open_numbers(types),
             controllers: controllers(types),
             programs_types: types.only(&attached),
         })
@@ -154,6 +157,12 @@ fn offset(types: &Types, strukt: &str, path: &str) -> Option<u32> {
         // A bit field has no address.
         bits.is_multiple_of(8).then_some(bits / 8)
     })
+}
+
+fn has_open_numbers(types: &Types) -> bool {
+    let (strukt, path) = Field::PidNumbers.place();
+    let member = types.named(strukt, kind::STRUCT).find_map(|found| types.member(found, path));
+    member.is_some_and(|(_, id)| types.is_open_array(id))
 }
 
 /// A typedef of a pointer to the tracepoint's function type: the kernel itself uses this type.

@@ -16,6 +16,7 @@ mod rights;
 mod ring;
 mod verifier;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ use aya::programs::{BtfTracePoint, FEntry, ProgramFd};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use aya_log::EbpfLogger;
 use epitaph_ebpf::{
-    CgroupRmdir, ClosedPort, Kind, ListenerKey, Watched, armed_by, armed_count, at_functions, closed_by, watch,
+    CgroupRmdir, ClosedPort, Kind, ListenerKey, Part, Watched, armed_by, armed_count, at_functions, closed_by, watch,
 };
 
 pub use attached::{Attached, NEWER, incapable};
@@ -62,8 +63,31 @@ pub struct Options {
     /// The v1 hierarchy that identifies tasks alongside cgroup v2, or alone. None: v2 alone, which the kernel has whether mounted
     /// or not.
     pub v1: Option<V1>,
-    /// Only an empty probe at `signal_generate`: the baseline of `cargo xtask bench`.
-    pub empty: bool,
+    pub programs: Programs,
+}
+
+/// Which programs are attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Programs {
+    /// All that the kernel supports.
+    #[default]
+    All,
+    /// Only an empty one at `signal_generate`: the baseline of `cargo xtask bench`.
+    Empty,
+    /// Only that of `signal_generate`, from an object that was built with the feature `parts`, up to this part: the profile of
+    /// `cargo xtask bench --only parts`.
+    UpTo { object: PathBuf, last: Part },
+}
+
+impl Programs {
+    /// The only one at `signal_generate`.
+    fn alone(&self) -> Option<&'static str> {
+        match self {
+            Programs::All => None,
+            Programs::Empty => Some("signal_generate_empty"),
+            Programs::UpTo { .. } => Some("signal_generate"),
+        }
+    }
 }
 
 impl Default for Options {
@@ -73,7 +97,7 @@ impl Default for Options {
             ring_bytes: ring_bytes_for(cpus()),
             oldest: false,
             v1: None,
-            empty: false,
+            programs: Programs::All,
         }
     }
 }
@@ -255,9 +279,8 @@ impl Kernel {
             flush_log: log_reader(&mut ebpf),
             ebpf,
         };
-        if options.empty {
-            let choice = Choice::Program("signal_generate_empty");
-            let state = kernel.attach(choice, &probes::SIGNAL_GENERATE, types)?;
+        if let Some(alone) = options.programs.alone() {
+            let state = kernel.attach(Choice::Program(alone), &probes::SIGNAL_GENERATE, types)?;
             kernel.probes.push((probes::SIGNAL_GENERATE.tracepoint.to_owned(), state));
             return Ok(kernel);
         }
@@ -720,6 +743,7 @@ fn load_object(
     log: VerifierLogLevel,
 ) -> Result<Ebpf, LoadError> {
     let current = u32::from(layout.current_task_btf && !options.oldest);
+    let open_numbers = u32::from(layout.open_numbers && !options.oldest);
     let offsets = layout.offsets();
     let Hierarchies { of_tasks, of_v1 } = Hierarchies::of(options);
     let state = match &options.v1 {
@@ -733,17 +757,26 @@ fn load_object(
     for (table, entries) in sizes.tables() {
         loader.map_max_entries(table, entries);
     }
+    let mut object = Cow::Borrowed(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")));
+    let mut stop_after = Part::Nothing as u32;
+    if let Programs::UpTo { object: file, last } = &options.programs {
+        let read = std::fs::read(file).map_err(|error| LoadError::Object(format!("{}: {error}", file.display())));
+        object = Cow::Owned(read?);
+        stop_after = *last as u32;
+    }
     loader
         .btf(Some(types))
         .verifier_log_level(log)
         .override_global("OFFSETS", &offsets[..], true)
         .override_global("CURRENT_TASK_BTF", &current, true)
+        .override_global("OPEN_NUMBERS", &open_numbers, true)
         .override_global("HIERARCHY", &of_tasks, true)
         .override_global("V1_HIERARCHY", &of_v1, true)
         .override_global("CSS_SET_STATE", &state, true)
+        .override_global("STOP_AFTER", &stop_after, false)
         .map_max_entries("RARE", sizes.rare_bytes())
         .map_max_entries("EVENTS", sizes.ring_bytes)
-        .load(aya::include_bytes_aligned!(env!("EPITAPH_BPF_OBJECT")))
+        .load(&object)
         .map_err(|error| error::load(&error))
 }
 

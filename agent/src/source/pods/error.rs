@@ -7,6 +7,20 @@ use crate::error::{HasRemedy, Remedy};
 use crate::rights::{self, Right};
 use crate::source::api_error::Purpose;
 
+/// Access to the API server, for whoever has none. The program that was built for pods knows a ServiceAccount alone.
+pub const NO_ACCESS: &str = if cfg!(feature = "kubeconfig") {
+    "mount the token of the ServiceAccount (automountServiceAccountToken), or give --kubeconfig FILE, or --kubernetes off"
+} else {
+    "mount the token of the ServiceAccount (automountServiceAccountToken), or give --kubernetes off"
+};
+
+/// The same for a command that is of no use without the API.
+pub const NEEDS_ACCESS: &str = if cfg!(feature = "kubeconfig") {
+    "run it in a pod with a ServiceAccount, or give --kubeconfig FILE"
+} else {
+    "run it in a pod with a ServiceAccount, or elsewhere the program of the Debian package with --kubeconfig FILE"
+};
+
 /// Why no client can be made: wrong settings, not an API server that is away. Display is the problem alone.
 #[derive(Debug, thiserror::Error)]
 pub enum PodsError {
@@ -40,10 +54,7 @@ impl HasRemedy for PodsError {
             PodsError::WithoutKubeconfig => {
                 Some("leave --kubeconfig out in a pod; elsewhere run the program of the Debian package")
             }
-            PodsError::NoCluster(_) => Some(
-                "in a pod, mount the ServiceAccount's token (automountServiceAccountToken); elsewhere give --kubeconfig FILE, or \
-                 --kubernetes off",
-            ),
+            PodsError::NoCluster(_) => Some(NO_ACCESS),
             PodsError::Client(_) => None,
         };
         remedy.map(Remedy::Borrowed)
@@ -95,6 +106,17 @@ impl Action {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The only mention is of the program that has the flag.
+    #[test]
+    fn a_program_without_kubeconfig_advises_none() {
+        let has_flag = cfg!(feature = "kubeconfig");
+        assert_eq!(NO_ACCESS.contains("--kubeconfig"), has_flag);
+        assert_eq!(
+            NEEDS_ACCESS.contains("the program of the Debian package with --kubeconfig"),
+            !has_flag
+        );
+    }
 
     #[test]
     fn a_problem_does_not_contain_its_remedy() {

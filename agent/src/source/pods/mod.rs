@@ -36,7 +36,7 @@ use crate::error::chain;
 use crate::source::in_cluster;
 
 pub use counters::{PodsCounters, PodsDropReason};
-pub use error::PodsError;
+pub use error::{NEEDS_ACCESS, NO_ACCESS, PodsError};
 pub use grace::{GraceError, PodGrace, graces};
 pub use options::Allowed;
 

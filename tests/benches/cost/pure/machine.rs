@@ -14,6 +14,8 @@ use epitaph_core::time::Boot;
 
 /// Ten thousand records in a second of the machine's time.
 const STEP_NS: u64 = 100_000;
+/// Of the end of a container in [`Machine::end_all`].
+const RECORDS_OF_END: u64 = 8;
 const ROOT_CGROUP: u64 = 1;
 const RUNTIME_CGROUP: u64 = 2;
 const RUNTIME: u32 = 500;
@@ -24,6 +26,7 @@ const STOPS: u64 = 500;
 
 pub struct Machine {
     boot_ns: u64,
+    step_ns: u64,
     random: u64,
     next_cgroup: u64,
     next_pid: u32,
@@ -49,6 +52,15 @@ struct Process {
     start_ns: u64,
     comm: &'static str,
 }
+
+const RUNTIME_PROCESS: Process = Process {
+    pid: RUNTIME,
+    parent: 1,
+    ns_pid: RUNTIME,
+    cgroup: RUNTIME_CGROUP,
+    start_ns: 1_000_000_000,
+    comm: "containerd-shim",
+};
 
 impl Process {
     fn task(self) -> Task {
@@ -86,6 +98,7 @@ impl Machine {
         };
         Machine {
             boot_ns: 1_000_000_000_000,
+            step_ns: STEP_NS,
             random: 0x9e37_79b9_7f4a_7c15,
             next_cgroup: 1_000,
             next_pid: 10_000,
@@ -100,6 +113,14 @@ impl Machine {
         Boot(self.boot_ns)
     }
 
+    /// Path of a cgroup of the machine.
+    pub fn path(cgroup: u64) -> String {
+        match cgroup {
+            RUNTIME_CGROUP => "/system.slice/containerd.service".to_owned(),
+            _ => format!("/system.slice/cri-containerd-{cgroup:064x}.scope"),
+        }
+    }
+
     /// What was played last.
     pub fn records(&self) -> impl Iterator<Item = &[u8]> {
         self.records.iter().map(|range| &self.bytes[range.clone()])
@@ -108,7 +129,7 @@ impl Machine {
     /// Everything there is comes to be.
     pub fn boot(&mut self) {
         self.clear();
-        self.mkdir(RUNTIME_CGROUP, "/system.slice/containerd.service");
+        self.mkdir(RUNTIME_CGROUP, &Machine::path(RUNTIME_CGROUP));
         for index in 0..self.live.len() {
             self.start(index);
         }
@@ -130,6 +151,37 @@ impl Machine {
         }
     }
 
+    /// All containers are stopped and end, in the same second: each step of all before the next step.
+    pub fn end_all(&mut self) {
+        self.clear();
+        let all = self.live.clone();
+        self.step_ns = 1_000_000_000 / (RECORDS_OF_END * all.len() as u64);
+        for of in &all {
+            self.signal(RUNTIME_PROCESS, of.main, Signal::TERM);
+        }
+        for of in &all {
+            self.deliver(of.main, Signal::TERM);
+            self.signal(of.main, of.worker, Signal::TERM);
+            self.deliver(of.worker, Signal::TERM);
+        }
+        let closed = TcpOp::State {
+            old: TcpState::Listen,
+            new: TcpState::Close,
+        };
+        for of in &all {
+            self.tcp(of.cgroup, closed, 0, 0);
+            self.exit(of.worker);
+        }
+        for of in &all {
+            self.exit(of.main);
+            self.record(&Event::CgroupRmdir(CgroupRmdir {
+                cgroup: CgroupId::v2(of.cgroup),
+            }));
+        }
+        self.terminations += all.len() as u64;
+        self.step_ns = STEP_NS;
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.records.clear();
@@ -138,7 +190,7 @@ impl Machine {
     fn start(&mut self, index: usize) {
         let cgroup = self.next_cgroup;
         self.next_cgroup += 1;
-        self.mkdir(cgroup, &format!("/system.slice/cri-containerd-{:064x}.scope", cgroup));
+        self.mkdir(cgroup, &Machine::path(cgroup));
         let main = self.process(cgroup, RUNTIME, 1, "server");
         let worker = self.process(cgroup, main.pid, 7, "worker");
         self.exec(main, RUNTIME_CGROUP);
@@ -162,15 +214,7 @@ impl Machine {
     /// A stop as it should be but for one connection.
     fn stop(&mut self, index: usize) {
         let Container { cgroup, main, worker } = self.live[index];
-        let runtime = Process {
-            pid: RUNTIME,
-            parent: 1,
-            ns_pid: RUNTIME,
-            cgroup: RUNTIME_CGROUP,
-            start_ns: 1_000_000_000,
-            comm: "containerd-shim",
-        };
-        self.signal(runtime, main, Signal::TERM);
+        self.signal(RUNTIME_PROCESS, main, Signal::TERM);
         self.deliver(main, Signal::TERM);
         let changed = |old, new| TcpOp::State { old, new };
         self.tcp(cgroup, changed(TcpState::Listen, TcpState::Close), 0, 0);
@@ -296,7 +340,7 @@ impl Machine {
     }
 
     fn record(&mut self, event: &Event) {
-        self.boot_ns += STEP_NS;
+        self.boot_ns += self.step_ns;
         let begin = self.bytes.len();
         self.bytes.extend(encode(self.boot_ns, event));
         self.records.push(begin..self.bytes.len());

@@ -179,6 +179,12 @@ impl<'a> Types<'a> {
         self.bare(id).filter(|found| matches!(found.kind, kind::STRUCT | kind::UNION))
     }
 
+    /// An array without a stated length, as the last member of a structure may be.
+    pub fn is_open_array(&self, id: u32) -> bool {
+        let array = self.bare(id).filter(|found| found.kind == kind::ARRAY);
+        array.is_some_and(|array| word(array.list, 2) == Some(0))
+    }
+
     /// Ids of a function's parameters.
     pub fn parameters(&self, of: Type<'a>) -> impl Iterator<Item = u32> {
         of.list.chunks_exact(8).filter_map(|parameter| word(parameter, 1))

@@ -54,6 +54,22 @@ fn a_member_of_unnamed_structures_is_found_at_the_sum_of_the_offsets() {
 }
 
 #[test]
+fn an_array_without_a_stated_length_is_open() {
+    let bytes = written(&[
+        ("", kind::INT, 0, 4, &[0]),
+        ("", kind::ARRAY, 0, 0, &[1, 1, 1]),
+        ("", kind::ARRAY, 0, 0, &[1, 1, 0]),
+        ("", kind::CONST, 0, 3, &[]),
+        ("", kind::PTR, 0, 3, &[]),
+    ]);
+    let types = Types::parse(&bytes, &names(&[])).expect("BTF");
+    assert_eq!(
+        [1, 2, 3, 4, 5].map(|id| types.is_open_array(id)),
+        [false, false, true, true, false]
+    );
+}
+
+#[test]
 fn what_is_kept_has_its_id_and_nothing_else_has_a_name() {
     let bytes = written(&[
         ("t", kind::STRUCT, 0, 8, &[]),
