@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::source::pods::{Access, connect};
+use epitaph_core::render::resource;
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::Tools;
 use epitaph_tests::cluster::deploy::{as_agent, as_observer};
@@ -48,7 +49,7 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
     let directory = tempfile::tempdir()?;
     // What Epitaph writes, with the bodies.
     let written = json!({
-        "level": "Request", "users": [AGENT, OBSERVER], "verbs": ["create", "update", "patch", "delete"], "omitStages": ["ResponseStarted"],
+        "level": "Request", "users": [AGENT, OBSERVER], "verbs": ["create", "update", "patch", "delete", "deletecollection"], "omitStages": ["ResponseStarted"],
     });
     let (plane, audit) = audited(tools, directory.path(), vec![written], &[])?;
     let kubectl = plane.kubectl();
@@ -67,6 +68,7 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
     ])?;
     let of_nodes = (0..nodes).map(|node| ("/api/v1/nodes".to_owned(), json!({"metadata": {"name": fleet::name(node)}})));
     post_all(&client, of_nodes).await?;
+    let kubelets_log = directory.path().join("kwok.log");
     let stages = directory.path().join("rollout-stages.yaml");
     std::fs::write(&stages, STAGES)?;
     let flags = [
@@ -81,7 +83,7 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
         create(&client, name, deployment).await?;
     }
     let begun = Instant::now();
-    rolled_out(&kubectl, &deployments)?;
+    rolled_out(&kubectl, &deployments).with_context(|| format!("kwok's log ends with:\n{}", end(&kubelets_log)))?;
     eprintln!(
         "{pods} pods on {nodes} nodes run after {:.0} s",
         begun.elapsed().as_secs_f64()
@@ -104,14 +106,10 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
     let took = begun.elapsed();
     let after = quiet(&kubectl, &audit)?;
     let own = minus(own(&audit)?, &own_before);
-    // Those by both APIs of Events, and by everybody.
-    let mut others = minus(after, &before);
-    for (what, of) in &own {
-        if let Some(all) = others.get_mut(what) {
-            all.count -= of.count;
-            all.bytes -= of.bytes;
-        }
-    }
+    // Those by both APIs of Events, and by everybody. Nobody else writes Epitaph's kinds: what is left of them is the difference between a
+    // body as it came and as the audit log has it.
+    let mut others = minus(minus(after, &before), &own);
+    others.retain(|what, _| !what.ends_with(resource::GROUP));
     let mut terminated = 0;
     while let Ok(report) = reports.try_recv() {
         terminated += usize::from(matches!(report, Report::PodTerminated(_)));
@@ -126,6 +124,14 @@ pub async fn measure(tools: &Tools, kwok: &Path, epitaph: &Path, pods: Option<us
         outcomes(&observer)?
     );
     print(&own, &others, pods)
+}
+
+/// The last lines of a log.
+fn end(log: &Path) -> String {
+    const LINES: usize = 20;
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// kwok, until the drop.
