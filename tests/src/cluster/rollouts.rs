@@ -129,7 +129,8 @@ impl Display for Row {
 }
 
 const SLEEPS: [Sleep; 3] = [Sleep::None, Sleep::Seconds(ENOUGH), Sleep::Overrunning];
-const SERVERS: [&str; 3] = ["abrupt", "close-and-drain", "accept-and-drain"];
+/// Modes of the server.
+pub const SERVERS: [&str; 3] = ["abrupt", "close-and-drain", "accept-and-drain"];
 
 /// The experiment, {no sleep, enough sleep, overrunning sleep} × {abrupt, close-and-drain, accept-and-drain}, and after it each
 /// server that was advised a sleep, with that sleep.
@@ -222,6 +223,15 @@ pub fn unproven(rows: &[Row]) -> Vec<String> {
 
 /// So many at a time.
 fn several(stage: &Stage, rollouts: Vec<Rollout>, at_once: usize) -> anyhow::Result<Vec<Row>> {
+    played(rollouts, at_once, |rollout| stage.roll(rollout)).into_iter().collect()
+}
+
+/// The row of each rollout, or why there is none: so many at a time.
+fn played<R: Display + Send>(
+    rollouts: Vec<Rollout>,
+    at_once: usize,
+    play: impl Fn(Rollout) -> anyhow::Result<R> + Sync,
+) -> Vec<anyhow::Result<R>> {
     let count = rollouts.len();
     let queue = Mutex::new(rollouts.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -232,9 +242,9 @@ fn several(stage: &Stage, rollouts: Vec<Rollout>, at_once: usize) -> anyhow::Res
                     let next = queue.lock().expect("no thread panics with it").next();
                     let Some((place, rollout)) = next else { break };
                     // Once more if nothing was measured: a machine that learns late of a deletion counts none of its clients.
-                    let row = stage.roll(rollout).or_else(|error| {
+                    let row = play(rollout).or_else(|error| {
                         eprintln!("rollout {rollout}, will be repeated: {}", head(&error));
-                        stage.roll(rollout)
+                        play(rollout)
                     });
                     let row = row.with_context(|| format!("rollout {rollout}"));
                     // A run that is interrupted has reported what it knew.

@@ -12,22 +12,14 @@ const OWN: &str = "readers";
 const OTHER: &str = "readers-other";
 const USER: &str = "alice";
 const ACCOUNT: &str = "reader";
+/// An emulated node takes a minute for a pod.
+const LONG: &str = "--timeout=240s";
 
-/// Two namespaces with a pod each; user and ServiceAccount are bound to Kubernetes' own role `view` in one of them.
-fn manifest() -> String {
+/// Two namespaces; user and ServiceAccount are bound to Kubernetes' own role `view` in one of them.
+fn namespaces() -> String {
     let named = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace});
-    let mut items = Vec::new();
-    for namespace in [OWN, OTHER] {
-        items.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        items.push(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named("default", namespace)}));
-        items.push(json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": named("talker", namespace),
-            "spec": {"automountServiceAccountToken": false, "containers": [{
-                "name": "app", "image": "localhost/busybox:test", "imagePullPolicy": "Never",
-                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
-            }]},
-        }));
-    }
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let mut items = Vec::from([OWN, OTHER].map(namespace));
     items.push(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named(ACCOUNT, OWN)}));
     items.push(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": named("readers", OWN),
@@ -40,18 +32,34 @@ fn manifest() -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
+fn pod(namespace: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "talker", "namespace": namespace},
+        "spec": {"automountServiceAccountToken": false, "containers": [{
+            "name": "app", "image": "localhost/busybox:test", "imagePullPolicy": "Never",
+            "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"],
+        }]},
+    })
+    .to_string()
+}
+
 pub fn who_may_view_a_namespace_reads_its_epitaphs_and_no_others() -> anyhow::Result<()> {
     let plane = Cluster::named()?.control_plane()?;
     let kubectl = plane.kubectl();
-    let namespaces = |verb: &[&str]| kubectl.run(&[verb, &[OWN, OTHER, "--timeout=120s"]].concat());
-    namespaces(&["delete", "namespace", "--ignore-not-found"])?;
-    kubectl.apply(&manifest())?;
+    let delete = |more: &[&str]| kubectl.run(&[&["delete", "namespace", OWN, OTHER, LONG], more].concat());
+    delete(&["--ignore-not-found"])?;
+    kubectl.apply(&namespaces())?;
+    for namespace in [OWN, OTHER] {
+        // A controller makes it; without it no pod is admitted.
+        kubectl.run(&["-n", namespace, "wait", "--for=create", "serviceaccount/default", LONG])?;
+        kubectl.apply(&pod(namespace))?;
+    }
     let mut uids = Vec::new();
     for namespace in [OWN, OTHER] {
         let of = |args: &[&str]| kubectl.run(&[&["-n", namespace], args].concat());
-        of(&["wait", "--for=condition=Ready", "pod/talker", "--timeout=120s"])?;
+        of(&["wait", "--for=condition=Ready", "pod/talker", LONG])?;
         uids.push(of(&["get", "pod", "talker", "-o", "jsonpath={.metadata.uid}"])?);
-        of(&["delete", "pod", "talker", "--timeout=120s"])?;
+        of(&["delete", "pod", "talker", LONG])?;
     }
     // Both are written: what the readers do not see is there.
     for (namespace, uid) in [OWN, OTHER].into_iter().zip(&uids) {
@@ -65,7 +73,7 @@ pub fn who_may_view_a_namespace_reads_its_epitaphs_and_no_others() -> anyhow::Re
     let [certificate, token] = readers(&plane)?;
     reads(&certificate, &uids[0]).context("by certificate")?;
     reads(&token, &uids[0]).context("by token")?;
-    namespaces(&["delete", "namespace"]).map(drop)
+    delete(&[]).map(drop)
 }
 
 fn readers(plane: &ControlPlane) -> anyhow::Result<[Kubectl; 2]> {

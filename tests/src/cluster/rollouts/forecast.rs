@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{REPLICAS, Rollout, SERVERS, SLEEPS, clients};
+use super::{AT_ONCE, REPLICAS, Rollout, SLEEPS, clients, played};
 use crate::cluster::kubectl::output;
 use crate::cluster::play::{Stage, until};
 use crate::cluster::stories::NAMESPACE;
@@ -31,7 +31,7 @@ impl Display for Outlook {
     }
 }
 
-/// Rows that may be wrong: the interval is for 19 of 20 rollouts of an idle cluster.
+/// Forecasts of all of [`super::SERVERS`] that may be wrong: the interval is for 19 of 20 rollouts of an idle cluster.
 const WRONG: usize = 1;
 
 /// A forecast, and what came.
@@ -66,31 +66,22 @@ impl Display for Compared {
     }
 }
 
-/// `plugin`: the program `kubectl-epitaph`.
+/// A forecast with each of the preStop hooks, and what the next rollout then cost. `plugin`: the program `kubectl-epitaph`.
 ///
 /// # Errors
 /// A rollout could not be played, or the plugin knows no forecast of it.
-pub fn all(stage: &Stage, plugin: &Path) -> anyhow::Result<Vec<Compared>> {
-    let every = SERVERS.iter().flat_map(|server| {
-        SLEEPS.iter().map(move |&sleep| Rollout {
-            server,
-            sleep,
-            late_proxy: false,
-            placed: None,
-        })
+pub fn of_server(stage: &Stage, server: &'static str, plugin: &Path) -> anyhow::Result<Vec<Compared>> {
+    let every = SLEEPS.map(|sleep| Rollout {
+        server,
+        sleep,
+        late_proxy: false,
+        placed: None,
     });
-    every
-        .map(|rollout| {
-            let row = stage
-                .compared(rollout, plugin)
-                .with_context(|| format!("rollout {rollout}"))?;
-            eprintln!("{row}");
-            Ok(row)
-        })
-        .collect()
+    let rows = played(every.into(), AT_ONCE, |rollout| stage.compared(rollout, plugin));
+    rows.into_iter().collect()
 }
 
-/// What the rows of [`all`] do not prove, a line each.
+/// What the rows of several servers do not prove, a line each: those of one server alone may have all of the wrong ones.
 pub fn unproven(rows: &[Compared]) -> Vec<String> {
     let wrong: Vec<String> = rows.iter().filter(|row| !row.is_inside()).map(Compared::to_string).collect();
     if wrong.len() > WRONG { wrong } else { Vec::new() }
@@ -133,5 +124,46 @@ impl Stage {
         })?;
         let today = rollout["forecast"]["today"].clone();
         serde_json::from_value(today).with_context(|| format!("no forecast: {rollout}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::rollouts::Sleep;
+
+    fn row(today: Outlook, lost: u64) -> Compared {
+        let rollout = Rollout {
+            server: "abrupt",
+            sleep: Sleep::None,
+            late_proxy: false,
+            placed: None,
+        };
+        Compared { rollout, today, lost }
+    }
+
+    fn between(least: u64, most: u64) -> Outlook {
+        Outlook::Between { least, most }
+    }
+
+    #[test]
+    fn a_forecast_that_is_missed_unknown_or_of_anything_does_not_count() {
+        let none = || Outlook::Unknown {
+            reason: "too few".to_owned(),
+        };
+        let good = || row(between(10, 35), 12);
+        assert!(good().is_inside() && row(between(0, 5), 0).is_inside());
+        let wrong = [
+            row(between(10, 35), 9),
+            row(between(10, 35), 36),
+            row(between(10, 36), 12),
+            row(none(), 0),
+        ];
+        assert!(wrong.iter().all(|row| !row.is_inside()), "{wrong:?}");
+        let mut rows = vec![good(); 8];
+        rows.push(wrong[0].clone());
+        assert_eq!(unproven(&rows), [""; 0]);
+        rows[0] = wrong[3].clone();
+        assert_eq!(unproven(&rows).len(), 2, "{:?}", unproven(&rows));
     }
 }
