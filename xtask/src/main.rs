@@ -122,12 +122,13 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES] | observer [NODES] | rollout [PODS]",
+        flags: "[--only core|signals|connections|agents|journal|attacks] | api [NODES] | observer [NODES] | rollout [PODS] | epitaphs [NUMBER]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; prints a table (root). \
                 api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets; \
                 observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once; \
-                rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it",
+                rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it; \
+                epitaphs: what 20,000 Epitaphs cost the observer",
         run: bench::task,
     },
     Task {
