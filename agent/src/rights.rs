@@ -186,7 +186,7 @@ pub const OBSERVER_POST_EVENTS: Right = right(
 );
 pub const OBSERVER_EPITAPHS: Right = right(
     Role::ObserverEpitaphs,
-    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, watch, patch, delete]}",
+    "{apiGroups: [epitaph.dev], resources: [epitaphs], verbs: [list, watch, patch, delete, deletecollection]}",
     "Epitaphs beyond their age, and beyond the bounds of a namespace and of the cluster, are removed; replacement, endpoints and loss are added where they explain something, for which the metadata is watched. Not needed with kubernetes.epitaphs = false.",
     "Epitaphs are never removed, and fill etcd; and they have no field `observed`.",
 );

@@ -32,6 +32,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("api") => return api(args),
         Some("observer") => return observer(args),
         Some("rollout") => return rollout(args),
+        Some("epitaphs") => return epitaphs(args),
         Some(other) => bail!("no measurement `{other}`; `cargo xtask` lists the tasks"),
     }
     let only: Option<String> = args.opt_value_from_str("--only")?;
@@ -122,6 +123,15 @@ fn rollout(args: Arguments) -> Result<ExitCode> {
     let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes a quarter of an hour");
     fleet(args, &built, &["rollout".into(), epitaph.into()])
+}
+
+/// What many Epitaphs cost the observer, made by an agent whose node is taken over.
+fn epitaphs(args: Arguments) -> Result<ExitCode> {
+    let epitaph = agent::build(true)?;
+    let selection = ["--package", "epitaph-tests", "--bench", "api"];
+    let built = Built::of(&selection, "building the measurement")?;
+    shell::log("measuring takes ten minutes");
+    fleet(args, &built, &["epitaphs".into(), epitaph.into()])
 }
 
 /// Runs the measurement of many nodes.

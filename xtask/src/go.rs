@@ -249,6 +249,7 @@ mod tests {
             "xtask/kubernetes-1.28",
             "xtask/kwok",
             "xtask/otelcol",
+            "xtask/krew",
             "xtask/pipelines",
             "xtask/prometheus",
             "xtask/registry",

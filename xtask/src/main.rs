@@ -122,14 +122,15 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|density|signals|connections|exits|agents|journal|attacks|parts] [--record] | api [NODES] | observer [NODES] | rollout [PODS]",
+        flags: "[--only core|signals|connections|exits|agents|journal|attacks|parts] | api [NODES] | observer [NODES] | rollout [PODS] | epitaphs [NUMBER]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; with parts (only if named): what each part of the \
                 probe of signals costs; prints a table with the last three results (root), names what is worse by more than 5 %, and with --record \
                 adds the results to tests/benches/cost/results.tsv. \
                 api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets; \
                 observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once; \
-                rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it",
+                rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it; \
+                epitaphs: what 20,000 Epitaphs cost the observer",
         run: bench::task,
     },
     Task {

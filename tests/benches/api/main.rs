@@ -1,4 +1,5 @@
-//! What the agents of a fleet cost the API server: `cargo xtask bench api`. And the observer: see `observer.rs`; and a rollout: see `rollout.rs`.
+//! What the agents of a fleet cost the API server: `cargo xtask bench api`. And the observer: see `observer.rs`; a rollout: see
+//! `rollout.rs`; many Epitaphs: see `epitaphs.rs`.
 //!
 //! kwok plays nodes and pods against a real kube-apiserver on a real etcd. The agents are real but for their probes: see `agent.rs`. All
 //! of them run on this machine, so their number and the rate of deletions are what it carries; the requests of one agent and of one
@@ -7,6 +8,7 @@
 #[path = "../../tests/api_cost/agent.rs"]
 mod agent;
 mod audit;
+mod epitaphs;
 mod fleet;
 mod kwok;
 mod metrics;
@@ -44,14 +46,14 @@ const REST: Duration = Duration::from_secs(20);
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES] | api KWOK rollout EPITAPH [PODS]";
+    let usage = "usage: api KWOK [NODES] | api KWOK observer EPITAPH [NODES] | api KWOK rollout EPITAPH [PODS] | api KWOK epitaphs EPITAPH [NUMBER]";
     let kwok = args.next().map(PathBuf::from).context(usage)?;
     if kwok.as_os_str() == proxy::ROLE {
         let port = args.next().context("usage: api proxy PORT")?;
         return proxy::run(port.to_string_lossy().parse()?);
     }
     let mut args = args.peekable();
-    let of = args.next_if(|arg| arg == "observer" || arg == "rollout");
+    let of = args.next_if(|arg| ["observer", "rollout", "epitaphs"].iter().any(|of| arg == of));
     let epitaph = match &of {
         Some(_) => Some(args.next().map(PathBuf::from).context(usage)?),
         None => None,
@@ -63,9 +65,10 @@ fn main() -> anyhow::Result<()> {
     let tools = Tools::named()?.context("EPITAPH_CLUSTER_TOOLS names no kube-apiserver: `cargo xtask bench api` sets it")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if let Some(epitaph) = epitaph {
-        return match of.is_some_and(|of| of == "rollout") {
-            true => runtime.block_on(rollout::measure(&tools, &kwok, &epitaph, only)),
-            false => runtime.block_on(observer::measure(&tools, &kwok, &epitaph, only)),
+        return match of.as_ref().and_then(|of| of.to_str()) {
+            Some("rollout") => runtime.block_on(rollout::measure(&tools, &kwok, &epitaph, only)),
+            Some("epitaphs") => runtime.block_on(epitaphs::measure(&tools, &epitaph, only)),
+            _ => runtime.block_on(observer::measure(&tools, &kwok, &epitaph, only)),
         };
     }
     println!(

@@ -106,14 +106,7 @@ impl Round {
 async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round) -> anyhow::Result<()> {
     let Round { nodes, zones, lost } = round;
     let directory = tempfile::tempdir()?;
-    // Of a watch the beginning counts, of every other request the end.
-    let rule =
-        |verbs: &[&str], omitted: &str| json!({"level": "Metadata", "users": [USER], "verbs": verbs, "omitStages": [omitted]});
-    let rules = vec![
-        rule(&["watch"], "ResponseComplete"),
-        rule(&["get", "list", "create", "update", "patch", "delete"], "ResponseStarted"),
-    ];
-    let (plane, audit) = audited(tools, directory.path(), rules, CONTROLLERS)?;
+    let (plane, audit) = audited(tools, directory.path(), rules(), CONTROLLERS)?;
     let kubectl = plane.kubectl();
     let client = connect(&Access::Kubeconfig(plane.admin())).await?;
     for namespace in ["epitaph", "shop"] {
@@ -212,6 +205,20 @@ async fn measure_round(tools: &Tools, kwok: &Path, epitaph: &Path, round: Round)
         sizes.pod,
     );
     Ok(())
+}
+
+/// The observer's requests, for the log.
+pub fn rules() -> Vec<Value> {
+    // Of a watch the beginning counts, of every other request the end.
+    let rule =
+        |verbs: &[&str], omitted: &str| json!({"level": "Metadata", "users": [USER], "verbs": verbs, "omitStages": [omitted]});
+    vec![
+        rule(&["watch"], "ResponseComplete"),
+        rule(
+            &["get", "list", "create", "update", "patch", "delete", "deletecollection"],
+            "ResponseStarted",
+        ),
+    ]
 }
 
 /// Bytes of an object in the API server's lists, which are JSON.
@@ -404,19 +411,19 @@ fn not_ready_since(kubectl: &Kubectl) -> anyhow::Result<BTreeMap<String, f64>> {
 }
 
 /// Of the observer's process, and of its requests.
-struct Usage {
+pub struct Usage {
     /// Bytes.
-    resident: u64,
-    most: u64,
+    pub resident: u64,
+    pub most: u64,
     /// Seconds.
-    cpu: f64,
+    pub cpu: f64,
     /// Both ways, those of TLS.
-    bytes: f64,
-    requests: usize,
+    pub bytes: f64,
+    pub requests: usize,
 }
 
 impl Usage {
-    fn of(observer: &Service, proxy: &Proxy, audit: &Path) -> anyhow::Result<Usage> {
+    pub fn of(observer: &Service, proxy: &Proxy, audit: &Path) -> anyhow::Result<Usage> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", observer.pid()))?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -437,11 +444,12 @@ impl Usage {
             // USER_HZ.
             cpu: ticks / 100.0,
             bytes: (to_server + to_observer) as f64,
-            requests: std::fs::read_to_string(audit)?.lines().count(),
+            // Before the first request there is no file.
+            requests: std::fs::read_to_string(audit).unwrap_or_default().lines().count(),
         })
     }
 
-    fn since(&self, before: &Usage) -> Usage {
+    pub fn since(&self, before: &Usage) -> Usage {
         Usage {
             resident: self.resident,
             most: self.most,
@@ -452,7 +460,7 @@ impl Usage {
     }
 }
 
-fn mib(bytes: u64) -> f64 {
+pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

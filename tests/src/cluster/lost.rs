@@ -312,6 +312,10 @@ fn lose(stage: &Stage, death: Death, name: &str, lost: &str) -> anyhow::Result<(
 
     let of_loss = shown(stage, "epitaph.node.transition", &transition, "node.lost")?;
     let mut problems = of_node(&of_loss, death, &transition);
+    // Written when the loss was reported, and never changed: another observer's has what that one saw.
+    if !death.changes_observer() {
+        problems.extend(stage.node_epitaph("Loss", death.verdict(), &of_loss)?);
+    }
     problems.extend(api.of_node(&of_loss));
     problems.extend(api.of_evictions(death, alarmed));
     // Another observer took over: what began under the first is not reported twice, and the root says so.

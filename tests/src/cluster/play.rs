@@ -51,6 +51,22 @@ impl Stage {
         })
     }
 
+    /// The problem, if there is one: who reads no traces has the same verdict of the node from the custom resource. `trace`: its spans.
+    ///
+    /// # Errors
+    /// The API server does not answer, or no object of that trace comes.
+    pub fn node_epitaph(&self, event: &str, verdict: &str, trace: &[Value]) -> anyhow::Result<Option<String>> {
+        let id = text(&trace.first().context("no span")?["traceID"]);
+        let id = id.trim_start_matches('0');
+        let report = until(TO_REPORT, &format!("the NodeEpitaph of the trace {id}"), || {
+            let all = self.kubectl.json(&["get", "nodeepitaphs", "-o", "json"])?;
+            let mut reports = all["items"].as_array().into_iter().flatten().map(|of| of["report"].clone());
+            Ok(reports.find(|report| text(&report["traceId"]).trim_start_matches('0') == id))
+        })?;
+        let is_so = report["event"] == event && report["verdict"] == verdict;
+        Ok((!is_so).then(|| format!("its NodeEpitaph is not {event} {verdict}: {report}")))
+    }
+
     /// The differences between the agent's reports of `story` and the expected ones, a line each.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! Epitaphs as a real kube-apiserver takes and shows them: the agent's sink with the rights of its manifest, the policy of the chart,
-//! people who may read one namespace, `kubectl epitaph`, what the observer counts of a rollout, and
-//! the templates of pipelines that read it.
+//! people who may read one namespace, `kubectl epitaph`, what the observer counts of a rollout, the templates of pipelines that read it, and
+//! definitions of other versions.
 
 mod kubectl;
 mod nodes;
 mod pipelines;
 mod rollouts;
 mod stage;
+mod versions;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +23,11 @@ use epitaph_core::render::resource;
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::deploy::{NAMESPACE, as_observer};
 use epitaph_tests::cluster::kubectl::Kubectl;
+use epitaph_tests::sys::wall_seconds;
 use epitaph_tests::timeout::{holds, until};
 use serde_json::{Value, json};
 
-use stage::{Api, CRD, TIMEOUT, offer, patient, pod, reported, restart, writing};
+use stage::{Api, CRD, TIMEOUT, offer, patient, pod, reported, requests, restart, writing};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_epitaph_is_written_once_read_by_its_namespace_and_outlives_schemas() -> anyhow::Result<()> {
@@ -237,6 +240,24 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
             }),
             "Too long",
         ),
+        (
+            "holds one, and its namespace, for ever",
+            create(&forger, &{
+                let mut held = made("held", "node-2", "node-2");
+                held["metadata"]["finalizers"] = json!(["attacker.example/held"]);
+                held
+            }),
+            "has no finalizer",
+        ),
+        (
+            "hides something large",
+            create(&forger, &{
+                let mut large = made("annotated", "node-2", "node-2");
+                large["metadata"]["annotations"] = json!({"attacker.example/large": "x".repeat(100_000)});
+                large
+            }),
+            "8 annotations of 512 characters",
+        ),
     ] {
         let refused = format!("{:#}", result.expect_err(attempt));
         ensure!(refused.contains(why), "{attempt}: {refused}");
@@ -244,13 +265,44 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
     // What it may do: about its own node.
     create(&forger, &made("own", "node-2", "node-2"))?;
     // It has no right to read, and none to delete.
-    for verb in ["get", "delete"] {
-        let refused = forger
-            .run(&["-n", "shop", verb, "epitaph", &name])
-            .expect_err("create and patch only")
-            .to_string();
-        ensure!(refused.contains("epitaphs"), "{refused}");
+    for attempt in [
+        &["get", "epitaph", &name][..],
+        &["get", "epitaphs"],
+        &["get", "epitaphs", "--watch-only", "--request-timeout=60s"],
+        &["delete", "epitaph", &name],
+    ] {
+        let refused = forger.run(&[&["-n", "shop"], attempt].concat());
+        let refused = refused.expect_err("create and patch only").to_string();
+        ensure!(refused.contains("is forbidden: User"), "{attempt:?}: {refused}");
     }
+    // Nor has whoever administers the namespace a right to write.
+    let owner = api.user("owner")?;
+    for attempt in [
+        &["label", "epitaph", &name, "mine=true"][..],
+        &[
+            "patch",
+            "epitaph",
+            &name,
+            "--type=merge",
+            "-p",
+            r#"{"report":{"verdict":"clean"}}"#,
+        ],
+        &["delete", "epitaph", &name],
+    ] {
+        let refused = owner.run(&[&["-n", "shop"], attempt].concat());
+        let refused = refused.expect_err("for reading only").to_string();
+        ensure!(refused.contains("is forbidden: User"), "{attempt:?}: {refused}");
+    }
+    // Kubernetes' garbage collector removes its own finalizer: nothing else is written.
+    api.kubectl.run(&[
+        "-n",
+        "shop",
+        "delete",
+        "epitaph",
+        "own",
+        "--cascade=foreground",
+        "--timeout=60s",
+    ])?;
     let (second_sink, second_worker) = writing(second).await?;
     offer(&second_sink, &pod("shop", "cart-2", "node-1"));
     reported(&second_sink, EpitaphOutcome::Refused, 1)?;
@@ -269,6 +321,28 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
         shown.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
         "{shown:?}"
     );
+
+    // By who is taken over they are not: kubectl and its plugin escape them.
+    let mut forged = written[0].clone();
+    forged["metadata"] = json!({"name": "forged-text", "namespace": "shop", "labels": {"epitaph.dev/node": "node-2"}});
+    forged["report"]["node"] = "node-2".into();
+    forged["report"]["pod"]["name"] = "cart-9".into();
+    forged["report"]["sentence"] = "\u{1b}]0;x\u{7}<script>alert(1)</script>\u{202e}".into();
+    forged["report"]["remedy"] = "# [x](javascript:alert(1)) `\n```\n<img src=x onerror=alert(1)>".into();
+    create(&forger, &forged)?;
+    let admin = kubectl::Plugin::new(&api, &api.plane.admin())?;
+    let shown = [
+        admin.out(&["-n", "shop", "list", "-o", "wide"])?,
+        admin.out(&["-n", "shop", "why", "cart-9"])?,
+        admin.out(&["-n", "shop", "why", "cart-9", "-o", "markdown"])?,
+    ];
+    for text in &shown {
+        ensure!(
+            text.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}') && text.contains("alert(1)"),
+            "{text:?}"
+        );
+    }
+    ensure!(!shown[2].contains("<script>") && !shown[2].contains("<img"), "{}", shown[2]);
 
     // A namespace with Epitaphs can go: the policy is about writing.
     api.kubectl.run(&["delete", "namespace", "bank", "--timeout=60s"])?;
@@ -344,5 +418,34 @@ async fn the_observer_keeps_unclean_ones_longer_and_no_more_than_the_bounds() ->
         ..KeepLimits::default()
     };
     assert_eq!(left(clean_goes, [6, 0])?.removed(RemovalReason::Age), 1);
+
+    // All clean ones of the third last revision, by one request. Its unclean one stays.
+    let (sink, worker) = writing(api.agent("node-2")?).await?;
+    let mut offered = 0;
+    for revision in ["third-last", "second-last", "last"] {
+        for n in 0..4 {
+            let mut report = pod("shop", &format!("{revision}-{n}"), "node-2");
+            if let Report::PodTerminated(pod) = &mut report {
+                pod.verdict.unclean = n == 3;
+                Arc::make_mut(&mut pod.facts.pod).revision = Some(revision.into());
+            }
+            offer(&sink, &report);
+        }
+        offered += 4;
+        reported(&sink, EpitaphOutcome::Written, offered)?;
+        // Which one was written later is known by whole seconds.
+        let second = || wall_seconds() as u64;
+        let last = second();
+        until("the next second", || Ok(holds(second() > last, || last.to_string())))?;
+    }
+    worker.shutdown(TIMEOUT).await;
+    let deletions = || -> anyhow::Result<[f64; 2]> {
+        let of = |scope| requests(&api.kubectl, "DELETE", scope);
+        Ok([of("resource")?, of("namespace")?])
+    };
+    let before = deletions()?;
+    assert_eq!(left(clean_goes, [9, 6])?.removed(RemovalReason::Age), 3);
+    let after = deletions()?;
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [0.0, 1.0]);
     Ok(())
 }

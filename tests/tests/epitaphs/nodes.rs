@@ -21,7 +21,7 @@ use epitaph_tests::timeout::until;
 use serde_json::{Value, json};
 
 use crate::kubectl::clean;
-use crate::stage::{Api, TIMEOUT, identity, observation, offer, pod, reported, writing};
+use crate::stage::{Api, TIMEOUT, identity, observation, offer, pod, reported, requests, writing};
 
 fn at(seconds: u64) -> Moment {
     Moment {
@@ -153,6 +153,14 @@ impl Observing {
     }
 }
 
+/// Requests that create and that patch Epitaphs, since the API server's start.
+fn writes(kubectl: &Kubectl) -> anyhow::Result<[f64; 2]> {
+    Ok([
+        requests(kubectl, "POST", "resource")?,
+        requests(kubectl, "PATCH", "resource")?,
+    ])
+}
+
 fn nodes(kubectl: &Kubectl) -> anyhow::Result<Vec<Value>> {
     let list = kubectl.json(&["get", "nodeepitaphs", "-o", "json"])?;
     list["items"].as_array().cloned().context("no list of NodeEpitaphs")
@@ -278,9 +286,16 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
 
     // The agent of a node that was away writes long after the observer saw the pod for the last time.
     observer.see(&removal("cart-6", "web"));
+    let before = writes(&api.kubectl)?;
     offer(&sink, &pod("shop", "cart-6", "node-1"));
     observer.until_written("cart-6").await?;
     reported(&seen, EpitaphOutcome::Written, 6)?;
+    let after = writes(&api.kubectl)?;
+    assert_eq!(
+        [after[0] - before[0], after[1] - before[1]],
+        [1.0, 1.0],
+        "one create and one patch a termination"
+    );
     assert_eq!(observed("cart-6")?["endpoints"][0]["service"], "web");
 
     // Another observer, which saw none of that: what was written stays.

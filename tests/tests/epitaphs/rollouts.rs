@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::sink::epitaphs::EpitaphOutcome;
-use epitaph_tests::agent::program;
+use epitaph_tests::agent;
 use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::monitoring::{Prometheus, program};
 use epitaph_tests::service::Service;
+use epitaph_tests::skip::skip;
 use epitaph_tests::timeout::{holds, until};
 use serde_json::Value;
 
-use crate::kubectl::Workload;
 use crate::stage::{Api, TIMEOUT, reported, writing};
+use crate::workloads::Workload;
 
+const ARGO: &str = include_str!("../../../deploy/pipelines/argo-rollouts.yaml");
+const FLAGGER: &str = include_str!("../../../deploy/pipelines/flagger.yaml");
 /// Of a container that is given up.
 const TO_END: Duration = Duration::from_secs(20);
 
@@ -42,6 +46,66 @@ fn events(api: &Api) -> anyhow::Result<Vec<(Value, u64)>> {
         .collect())
 }
 
+/// The query of a template, for a Deployment of the namespace `shop`.
+fn query(template: &str, deployment: &str) -> anyhow::Result<String> {
+    let object: Value = serde_saphyr::from_str(template)?;
+    let spec = &object["spec"];
+    let argo = &spec["metrics"][0]["provider"]["prometheus"]["query"];
+    let query = argo.as_str().or(spec["query"].as_str()).context("no query")?;
+    let filled = [
+        ("{{args.namespace}}", "shop"),
+        ("{{args.rollout}}", deployment),
+        // Argo Rollouts has a kind of its own.
+        ("\"Rollout\"", "\"Deployment\""),
+        ("{{ namespace }}", "shop"),
+        ("{{ target }}-primary", deployment),
+    ];
+    let query = filled
+        .iter()
+        .fold(query.to_owned(), |query, (from, to)| query.replace(from, to));
+    ensure!(!query.contains("{{"), "{query}");
+    Ok(query)
+}
+
+/// By the real Prometheus, with the queries of `deploy/pipelines`.
+fn queried(api: &Api, observer: &Service) -> anyhow::Result<()> {
+    let Some(prometheus) = program("EPITAPH_PROMETHEUS") else {
+        skip(
+            "the_observer_counts_what_a_rollout_cost",
+            "the queries of deploy/pipelines: cargo xtask test builds a Prometheus and names it in EPITAPH_PROMETHEUS",
+        );
+        return Ok(());
+    };
+    // Nobody is notified: there are no rules.
+    let prometheus = Prometheus::start(&prometheus, api.directory.path(), "groups: []", &[observer.port], 9)?;
+    for template in [ARGO, FLAGGER] {
+        for (deployment, expected) in [("web", 18), ("another", 0)] {
+            let query = query(template, deployment)?;
+            // Of a workload without a rollout Argo Rollouts gets no result, and Flagger needs one.
+            let wanted: Vec<String> = match (template == ARGO, expected) {
+                (true, 0) => Vec::new(),
+                _ => Vec::from([expected.to_string()]),
+            };
+            until(&format!("the result of {query}"), || {
+                let result = prometheus.query(&percent_encoded(&query))?;
+                let values = result.iter().filter_map(|of| of["value"][1].as_str());
+                Ok(holds(values.eq(&wanted), || format!("{result:?}")))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// For a URL.
+fn percent_encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte.is_ascii_alphanumeric() {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_observer_counts_what_a_rollout_cost() -> anyhow::Result<()> {
     let Some(api) = Api::new("the_observer_counts_what_a_rollout_cost")? else {
@@ -49,7 +113,7 @@ async fn the_observer_counts_what_a_rollout_cost() -> anyhow::Result<()> {
     };
     let kubeconfig = as_observer(&api.plane)?;
     let binaries = Path::new(env!("CARGO_BIN_EXE_victim")).parent().context("no directory")?;
-    let epitaph = Epitaph::copied(&program(binaries), api.directory.path())?;
+    let epitaph = Epitaph::copied(&agent::program(binaries), api.directory.path())?;
     let kubeconfig = kubeconfig.to_str().context("a path of ours is text")?;
     // The reports are there before the last old pod is gone: nothing is waited for.
     let settle = ["--set", "observer.rollout_settle=0s"];
@@ -101,6 +165,9 @@ async fn the_observer_counts_what_a_rollout_cost() -> anyhow::Result<()> {
         "{note}"
     );
     assert_eq!(count, 1);
+
+    // What pipelines ask Prometheus for is this metric.
+    tokio::task::block_in_place(|| queried(&api, &active))?;
 
     // The next observer has the metric, too, and does not report the rollout again.
     active.end(TO_END)?;

@@ -211,3 +211,15 @@ pub fn reported(sink: &Sink, outcome: EpitaphOutcome, count: u64) -> anyhow::Res
     assert_eq!(sink.stats().get(outcome), count, "{:?}", sink.stats());
     Ok(())
 }
+
+/// Requests for Epitaphs of pods, since the API server's start, by its own count. `verb`: as its metrics name it; `scope`: `resource` of one, `namespace`
+/// of several.
+pub fn requests(kubectl: &Kubectl, verb: &str, scope: &str) -> anyhow::Result<f64> {
+    let labels =
+        [("verb", verb), ("scope", scope), ("resource", "epitaphs")].map(|(name, value)| format!("{name}=\"{value}\""));
+    let metrics = kubectl.run(&["get", "--raw", "/metrics"])?;
+    let all = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+    let of_verb = all.filter(|line| labels.iter().all(|label| line.contains(label)));
+    let count = |line: &str| line.rsplit(' ').next().unwrap_or_default().parse::<f64>();
+    of_verb.map(|line| count(line).with_context(|| line.to_owned())).sum()
+}

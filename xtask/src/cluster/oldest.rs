@@ -7,7 +7,8 @@ use pico_args::Arguments;
 
 use super::tools;
 use crate::{
-    agent, done, jaeger, shell, skips,
+    agent::{self, Built},
+    done, jaeger, monitoring, shell, skips,
     skips::Allowed,
     tally::Tally,
     test::{counted, verdict, without_telemetry_settings},
@@ -27,6 +28,8 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     done(args)?;
     let (tools, jaeger) = (tools::oldest_api()?, jaeger::path()?);
     let epitaph = agent::build(false)?;
+    // The tests look for it beside their own programs.
+    Built::of(&["--package", "kubectl-epitaph", "--bins"], "building kubectl-epitaph")?;
     let allowed = Allowed::read(skips::of_this_machine())?;
     let recorded = shell::root().join("target/xtask/oldest-skips.txt");
     fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
@@ -39,7 +42,9 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
         .env("EPITAPH_BIN", &epitaph)
         .env("EPITAPH_SKIPS", &recorded)
         .env("EPITAPH_CLUSTER_TOOLS", &tools)
-        .env("EPITAPH_JAEGER", &jaeger);
+        .env("EPITAPH_JAEGER", &jaeger)
+        // The schemas of pipelines, and the Prometheus that they ask.
+        .envs(monitoring::programs()?);
     let mut tally = Tally::default();
     let clean = counted(&mut cargo, "testing with the oldest API server", &mut tally)?;
     let broken = u64::from(!clean && tally.failed == 0);

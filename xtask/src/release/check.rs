@@ -48,7 +48,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 
     let dir = std::env::temp_dir().join(format!("epitaph-release-{}", std::process::id()));
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-    let checked = through_registry(&made, &dir).and_then(|()| signed(&made.out, &dir));
+    let checked = through_registry(&made, &dir)
+        .and_then(|()| signed(&made.out, &dir))
+        .and_then(|()| super::krew::installs(&made.out, &dir));
     fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
     checked?;
     println!("1 passed, 0 failed");

@@ -4,6 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +14,7 @@ use crate::{
     agent::Built,
     arm64,
     dist::{self, Arch},
-    platforms, shell,
+    go, platforms, shell,
 };
 
 const PROGRAM: &str = "kubectl-epitaph";
@@ -140,6 +141,49 @@ fn manifest(template: &str, version: &str, address: &str, platforms: &[Platform]
         );
     }
     Ok(out)
+}
+
+/// krew takes the manifest, compares the checksum of the archive, and the program runs from where krew puts it.
+pub fn installs(out: &Path, dir: &Path) -> Result<()> {
+    let module = shell::root().join("xtask/krew");
+    let krew = go::build(&module, "sigs.k8s.io/krew/cmd/krew", "half a minute on two cores")?;
+    let manifest = out.join("kubectl-epitaph.krew.yaml");
+    let archive = out.join(format!(
+        "kubectl-epitaph-{}-linux-{}.tar.gz",
+        dist::version(),
+        Arch::host()?.name()
+    ));
+    let install = |root: &Path, manifest: &Path, what: &str| {
+        let mut install = Command::new(&krew);
+        install
+            .env("KREW_ROOT", root)
+            .env("KREW_NO_UPGRADE_CHECK", "1")
+            .arg("install")
+            .arg(format!("--manifest={}", manifest.display()))
+            .arg(format!("--archive={}", archive.display()));
+        shell::run_quietly(&mut install, what)
+    };
+    let root = dir.join("krew");
+    install(&root, &manifest, "installing kubectl epitaph by krew")?;
+    let mut run = Command::new(root.join("bin/kubectl-epitaph"));
+    run.arg("--version");
+    let shown = shell::read(&mut run)?;
+    ensure!(shown.contains(dist::version()), "what krew installed says {shown}");
+    let text = fs::read_to_string(&manifest)?;
+    let other = dir.join("other.krew.yaml");
+    let (before, sum) = text.split_once("sha256: \"").context("no checksum in krew's manifest")?;
+    let digit = if sum.starts_with('0') { '1' } else { '0' };
+    fs::write(
+        &other,
+        format!("{before}sha256: \"{digit}{}", sum.get(1..).unwrap_or_default()),
+    )?;
+    let forged = install(
+        &dir.join("other-krew"),
+        &other,
+        "installing another archive by krew, which must fail",
+    );
+    ensure!(forged.is_err(), "krew installs an archive of another checksum");
+    Ok(())
 }
 
 #[cfg(test)]

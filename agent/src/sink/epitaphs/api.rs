@@ -7,8 +7,10 @@ use epitaph_core::render::resource::{
     VERSION,
 };
 use epitaph_core::text::bounded;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use serde_json::json;
 
 use super::object::Object;
@@ -19,6 +21,8 @@ use crate::rights::Right;
 
 /// Longest text of an error that leaves this module, bytes.
 const MAX_TEXT: usize = 512;
+
+const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Pods that live on, with the report that was last written.
 const REMEMBERED: usize = 256;
@@ -127,12 +131,18 @@ impl Epitaphs {
         }
     }
 
-    /// The observer's field of an object that the agent has written. What an earlier observer wrote there stays.
+    /// The observer's field of an object that the agent has written: one request, unless an earlier observer wrote there. What that one wrote stays.
     async fn completed(&self, key: &Key, observed: &Observed) -> Result<Done, Failure> {
+        match self.completed_first(key, observed).await {
+            Ok(()) => return Ok(Done::Written),
+            // Removed meanwhile, because of its age or by a user.
+            Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
+            Err(error) if is_known(&error) => {}
+            Err(error) => return Err(failure(&error, self.rights.pods)),
+        }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &key.namespace, &self.resource);
         let nothing = Patch::Merge(json!({}));
         let existing = match api.patch(&key.name, &PatchParams::default(), &nothing).await {
-            // Removed meanwhile, because of its age or by a user.
             Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
             existing => existing.map_err(|error| failure(&error, self.rights.pods))?,
         };
@@ -149,6 +159,22 @@ impl Epitaphs {
         patched
             .map(|_| Done::Written)
             .map_err(|error| failure(&error, self.rights.pods))
+    }
+
+    /// Refused ([`is_known`]) where the object has the field.
+    async fn completed_first(&self, key: &Key, observed: &Observed) -> kube::Result<()> {
+        let field = observed.patch()["observed"].take();
+        let steps = json!([
+            {"op": "test", "path": "/observed", "value": null},
+            {"op": "add", "path": "/observed", "value": field},
+        ]);
+        let url = DynamicObject::url_path(&self.resource, Some(&key.namespace));
+        let request = kube::core::Request::new(url).patch(&key.name, &PatchParams::default(), &Patch::Merge(steps));
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        request
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(JSON_PATCH));
+        self.client.request_text(request).await.map(drop)
     }
 
     async fn written(&mut self, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
@@ -211,6 +237,11 @@ pub(super) fn node_resource() -> ApiResource {
 async fn patch(api: &Api<DynamicObject>, key: &Key, whole: &Epitaph, version: Option<&str>) -> kube::Result<()> {
     let patch = Patch::Merge(whole.patch(version));
     api.patch(&key.name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// A JSON patch whose test did not hold. The API server gives no reason of its own; another 422 comes again with the next patch.
+fn is_known(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 422 && !status.message.contains("ValidatingAdmissionPolicy"))
 }
 
 /// A 404 about one object, and not about its kind or namespace.

@@ -1,34 +1,33 @@
 //! What the active observer removes: Epitaphs beyond their age and their bounds, in batches.
 
+mod requests;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use epitaph_core::observe::kept::{KeepLimits, KnownEpitaph, RemovalReason, RevisionOf, surplus};
-use epitaph_core::render::resource::{LABEL_REVISION, LABEL_UNCLEAN, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND};
 use epitaph_core::time::Wall;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
-use kube::{Api, Client};
-use tokio::task::JoinHandle;
+use kube::Client;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::api::{is, node_resource, resource};
+use super::api::is;
 use crate::error;
 use crate::rights::Right;
-
-/// Objects of one page, with their metadata only.
-const PAGE: u32 = 500;
-/// Most objects that one sweep looks at, 500 bytes each: the next sweep sees the others.
-const LOOKED_AT: usize = 50_000;
+use requests::{Of, PAGE, Requests};
 
 /// Where more Epitaphs are due for removal than can be removed at the usual rate in this time, the rate is higher, and the next sweep follows.
 const SURPLUS_WITHIN: Duration = Duration::from_secs(60);
-/// The highest rate is 100 a second, as fast as the API server removes one after the other: five thousand nodes on which sixty pods an hour
-/// terminate write 83. Without it etcd would fill up.
+/// The highest rate is 100 a second: five thousand nodes on which sixty pods an hour terminate write 83. Without it etcd would fill up.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 /// Between two sweeps of many.
 const SHORT_REST: Duration = Duration::from_secs(1);
+/// Requests at the same time: at the highest rate, an answer may take 80 ms.
+const AT_ONCE: usize = 8;
+/// Fewer of a revision are removed one by one: together they cost a list, too.
+const FEWEST: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct KeepSettings {
@@ -104,12 +103,13 @@ pub fn keep(
     right: &'static Right,
 ) -> Keeper {
     let sweeper = Sweeper {
-        client,
+        requests: Requests::new(client, settings.timeout),
         settings,
         stats: stats.clone(),
         clock,
         right,
         is_logged: false,
+        only_single: false,
     };
     Keeper(tokio::spawn(sweeper.run()), stats)
 }
@@ -123,21 +123,43 @@ struct Swept {
     is_clean: bool,
 }
 
-/// Which kind.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Pods,
-    Nodes,
+/// What goes.
+#[derive(Debug, PartialEq, Eq)]
+enum Removal {
+    One(KnownEpitaph, RemovalReason),
+    /// All clean ones of a revision, because of their age: one request, whatever their number.
+    Revision(Vec<KnownEpitaph>),
+}
+
+impl Removal {
+    fn len(&self) -> u32 {
+        match self {
+            Removal::One(..) => 1,
+            Removal::Revision(of) => u32::try_from(of.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// What came of a removal.
+#[derive(Default)]
+struct Removed {
+    gone: Vec<RemovalReason>,
+    failures: Vec<kube::Error>,
+    /// Others would fail, too.
+    away: Option<kube::Error>,
+    /// The role has no right to remove several by one request: it is older than this program.
+    only_single: bool,
 }
 
 struct Sweeper {
-    client: Client,
+    requests: Requests,
     settings: KeepSettings,
     stats: Arc<KeepStats>,
     clock: fn() -> Wall,
     right: &'static Right,
     /// The trouble is logged once until the next success.
     is_logged: bool,
+    only_single: bool,
 }
 
 impl Sweeper {
@@ -165,9 +187,9 @@ impl Sweeper {
 
     /// One look at all Epitaphs of pods, then of nodes, and the removal of what is due.
     async fn sweep(&mut self) -> kube::Result<Swept> {
-        let of_pods = self.list(Of::Pods).await?;
+        let of_pods = self.requests.list(Of::Pods).await?;
         // A definition from before there were NodeEpitaphs.
-        let of_nodes = match self.list(Of::Nodes).await {
+        let of_nodes = match self.requests.list(Of::Nodes).await {
             Err(error) if is(&error, 404) => Vec::new(),
             of_nodes => of_nodes?,
         };
@@ -179,34 +201,33 @@ impl Sweeper {
         })
     }
 
+    /// In batches: several requests are under way at the same time, so that a distant API server takes as many in a second as a near one.
     async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<Swept> {
         let total = all.len() as u64;
-        let (mut gone, mut failures) = (0, 0);
-        let mut away = None;
+        let clean = clean_of(&all);
         let surplus = surplus(all, (self.clock)(), &self.settings.limits);
         let pause = pause(surplus.len(), self.settings.pause);
+        let mut running = JoinSet::new();
+        let (mut gone, mut failures, mut away) = (0, 0, None);
         let mut next = Instant::now();
-        for (epitaph, reason) in surplus {
-            match self.delete(&epitaph, of).await {
-                Ok(()) => {
-                    gone += 1;
-                    self.stats.remove(reason);
-                }
-                // Removed by somebody else, or written again since.
-                Err(error) if is(&error, 404) || is(&error, 409) => {}
-                Err(error) => {
-                    // The others would fail, too: after the next list.
-                    if !matches!(error, kube::Error::Api(_)) || is(&error, 403) {
-                        away = Some(error);
-                        break;
-                    }
-                    failures += 1;
-                    self.stats.failed.fetch_add(1, Ordering::Relaxed);
-                    self.log_once(&error);
-                }
-            }
-            next += pause;
+        for removal in removals(surplus, &clean, self.only_single) {
             tokio::time::sleep_until(next).await;
+            next = Instant::now() + pause * removal.len();
+            let (requests, only_single) = (self.requests.clone(), self.only_single);
+            running.spawn(async move { removed(&requests, removal, of, only_single).await });
+            if running.len() >= AT_ONCE
+                && let Some(Ok(removed)) = running.join_next().await
+            {
+                self.count(removed, &mut gone, &mut failures, &mut away);
+            }
+            if away.is_some() {
+                break;
+            }
+        }
+        while let Some(done) = running.join_next().await {
+            if let Ok(removed) = done {
+                self.count(removed, &mut gone, &mut failures, &mut away);
+            }
         }
         if of == Of::Pods {
             self.stats.kept.store(total - gone, Ordering::Relaxed);
@@ -228,41 +249,18 @@ impl Sweeper {
         }
     }
 
-    async fn list(&self, of: Of) -> kube::Result<Vec<KnownEpitaph>> {
-        let api: Api<DynamicObject> = match of {
-            Of::Pods => Api::all_with(self.client.clone(), &resource()),
-            Of::Nodes => Api::all_with(self.client.clone(), &node_resource()),
-        };
-        let mut page = ListParams::default().limit(PAGE);
-        let mut all = Vec::new();
-        loop {
-            let listed = self.in_time(api.list_metadata(&page)).await?;
-            all.extend(listed.items.iter().filter_map(|object| known(object, of)));
-            match listed.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) if all.len() < LOOKED_AT => page = page.continue_token(&next),
-                _ => return Ok(all),
-            }
+    fn count(&mut self, removed: Removed, gone: &mut u64, failures: &mut u64, away: &mut Option<kube::Error>) {
+        for reason in removed.gone {
+            *gone += 1;
+            self.stats.remove(reason);
         }
-    }
-
-    async fn delete(&self, epitaph: &KnownEpitaph, of: Of) -> kube::Result<()> {
-        let api: Api<DynamicObject> = match of {
-            Of::Pods => Api::namespaced_with(self.client.clone(), &epitaph.namespace, &resource()),
-            Of::Nodes => Api::all_with(self.client.clone(), &node_resource()),
-        };
-        let only_this = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(epitaph.uid.clone()),
-                resource_version: Some(epitaph.version.clone()),
-            }),
-            ..DeleteParams::default()
-        };
-        self.in_time(api.delete(&epitaph.name, &only_this)).await.map(drop)
-    }
-
-    async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-        let late = |_| kube::Error::Service("no answer in time".into());
-        tokio::time::timeout(self.settings.timeout, request).await.map_err(late)?
+        for error in removed.failures {
+            *failures += 1;
+            self.stats.failed.fetch_add(1, Ordering::Relaxed);
+            self.log_once(&error);
+        }
+        self.only_single |= removed.only_single;
+        *away = away.take().or(removed.away);
     }
 
     fn log_once(&mut self, problem: &kube::Error) {
@@ -279,40 +277,93 @@ impl Sweeper {
     }
 }
 
+async fn removed(requests: &Requests, removal: Removal, of: Of, only_single: bool) -> Removed {
+    let mut removed = Removed {
+        only_single,
+        ..Removed::default()
+    };
+    let members = match removal {
+        Removal::One(epitaph, reason) => Vec::from([(epitaph, reason)]),
+        Removal::Revision(mut members) => {
+            if !removed.only_single {
+                match requests.delete_revision(&members).await {
+                    Ok(gone) => {
+                        members.retain(|member| !gone.contains(&member.uid));
+                        removed.gone.extend(gone.iter().map(|_| RemovalReason::Age));
+                    }
+                    // One by one; what is gone by now answers 404.
+                    Err(error) if matches!(error, kube::Error::Api(_)) => removed.only_single = is(&error, 403),
+                    Err(error) => {
+                        removed.away = Some(error);
+                        return removed;
+                    }
+                }
+            }
+            members.into_iter().map(|member| (member, RemovalReason::Age)).collect()
+        }
+    };
+    for (epitaph, reason) in members {
+        match requests.delete(&epitaph, of).await {
+            Ok(()) => removed.gone.push(reason),
+            // Removed by somebody else, or written again since.
+            Err(error) if is(&error, 404) || is(&error, 409) => {}
+            Err(error) if !matches!(error, kube::Error::Api(_)) || is(&error, 403) => {
+                removed.away = Some(error);
+                break;
+            }
+            Err(error) => removed.failures.push(error),
+        }
+    }
+    removed
+}
+
+type RevisionIn = (String, RevisionOf);
+
+fn revision_in(epitaph: &KnownEpitaph) -> Option<RevisionIn> {
+    let revision = epitaph.revision.clone().filter(|_| !epitaph.unclean)?;
+    Some((epitaph.namespace.clone(), revision))
+}
+
+/// How many clean Epitaphs each revision has.
+fn clean_of(all: &[KnownEpitaph]) -> HashMap<RevisionIn, usize> {
+    let mut clean = HashMap::new();
+    for revision in all.iter().filter_map(revision_in) {
+        *clean.entry(revision).or_default() += 1;
+    }
+    clean
+}
+
+/// The clean ones of a revision together, where all of them go.
+fn removals(
+    surplus: Vec<(KnownEpitaph, RemovalReason)>,
+    clean: &HashMap<RevisionIn, usize>,
+    only_single: bool,
+) -> Vec<Removal> {
+    let mut single = Vec::new();
+    let mut together: HashMap<RevisionIn, Vec<KnownEpitaph>> = HashMap::new();
+    for (epitaph, reason) in surplus {
+        match revision_in(&epitaph).filter(|_| reason == RemovalReason::Age && !only_single) {
+            Some(revision) => together.entry(revision).or_default().push(epitaph),
+            None => single.push(Removal::One(epitaph, reason)),
+        }
+    }
+    let revisions = together.into_iter().flat_map(|(revision, members)| {
+        let is_whole = clean.get(&revision) == Some(&members.len());
+        match is_whole && (FEWEST..=PAGE as usize).contains(&members.len()) {
+            true => Vec::from([Removal::Revision(members)]),
+            false => members
+                .into_iter()
+                .map(|member| Removal::One(member, RemovalReason::Age))
+                .collect(),
+        }
+    });
+    revisions.chain(single).collect()
+}
+
 /// Between the begins of two deletions, of so many.
 fn pause(surplus: usize, usual: Duration) -> Duration {
     let surplus = u32::try_from(surplus.max(1)).unwrap_or(u32::MAX);
     (SURPLUS_WITHIN / surplus).max(SHORTEST_PAUSE).min(usual)
-}
-
-/// None for an object without the metadata that every API server sends.
-fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpitaph> {
-    let meta = &object.metadata;
-    let nanos = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| u64::try_from(time.0.as_nanosecond()).ok();
-    let created = meta.creation_timestamp.as_ref().and_then(nanos)?;
-    let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).cloned();
-    let revision = || {
-        Some(RevisionOf {
-            kind: label(LABEL_WORKLOAD_KIND)?,
-            workload: label(LABEL_WORKLOAD)?,
-            hash: label(LABEL_REVISION)?,
-        })
-    };
-    let fields = meta.managed_fields.iter().flatten();
-    let written = fields.filter_map(|of| of.time.as_ref().and_then(nanos)).max();
-    Some(KnownEpitaph {
-        namespace: match of {
-            Of::Pods => meta.namespace.clone()?,
-            Of::Nodes => String::new(),
-        },
-        name: meta.name.clone()?,
-        uid: meta.uid.clone()?,
-        version: meta.resource_version.clone()?,
-        written: Wall(written.unwrap_or(created).max(created)),
-        // A node has few: its clean shutdowns are kept as long.
-        unclean: of == Of::Nodes || label(LABEL_UNCLEAN).is_some_and(|of| of == "true"),
-        revision: revision(),
-    })
 }
 
 #[cfg(test)]
@@ -325,5 +376,49 @@ mod tests {
         let paused = [0, 1_200, 2_400, 1_000_000].map(|surplus| pause(surplus, usual).as_millis());
         assert_eq!(paused, [50, 50, 25, 10]);
         assert_eq!(pause(7, Duration::ZERO), Duration::ZERO);
+    }
+
+    fn known(name: &str, hash: &str, unclean: bool) -> KnownEpitaph {
+        KnownEpitaph {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            version: "7".to_owned(),
+            written: Wall(0),
+            unclean,
+            revision: Some(RevisionOf {
+                kind: "Deployment".to_owned(),
+                workload: "web".to_owned(),
+                hash: hash.to_owned(),
+            }),
+        }
+    }
+
+    #[test]
+    fn only_a_revision_of_which_every_clean_one_goes_is_removed_together() {
+        let old = ["a", "b", "c"].map(|name| known(name, "old", false));
+        let unclean = known("d", "old", true);
+        let of_age = |of: &[KnownEpitaph]| of.iter().map(|of| (of.clone(), RemovalReason::Age)).collect::<Vec<_>>();
+        let one_by_one = |of: &[KnownEpitaph]| {
+            let single = |of: &KnownEpitaph| Removal::One(of.clone(), RemovalReason::Age);
+            of.iter().map(single).collect::<Vec<_>>()
+        };
+        let together = || Removal::Revision(old.to_vec());
+        // Unclean ones stay longer, and go by themselves.
+        let mut all = old.to_vec();
+        all.push(unclean.clone());
+        assert_eq!(removals(of_age(&old), &clean_of(&all), false), [together()]);
+        let with_it = removals(of_age(&all), &clean_of(&all), false);
+        assert_eq!(with_it, [together(), Removal::One(unclean, RemovalReason::Age)]);
+        // One that stays, too few, another reason, and a role without the right.
+        all.push(known("e", "old", false));
+        assert_eq!(removals(of_age(&old), &clean_of(&all), false), one_by_one(&old));
+        assert_eq!(
+            removals(of_age(&old[..2]), &clean_of(&old[..2]), false),
+            one_by_one(&old[..2])
+        );
+        let over = || old.iter().map(|of| (of.clone(), RemovalReason::Cluster)).collect();
+        assert_eq!(removals(over(), &clean_of(&old), false).len(), 3);
+        assert_eq!(removals(of_age(&old), &clean_of(&old), true), one_by_one(&old));
     }
 }

@@ -441,6 +441,93 @@ async fn the_observer_removes_what_is_over_the_bounds_and_only_as_it_was_listed(
     assert!(stats.removed(RemovalReason::Namespace) >= 3 && stats.removed(RemovalReason::Age) == 0);
 }
 
+/// Of a revision: the n-th of three, which is due as the third last.
+fn of_revision(n: u64, full: bool, terminated: &str) -> Value {
+    let mut object = listed_object(n);
+    let hash = ["old", "two", "new"][n as usize / 3];
+    object["metadata"]["labels"] = json!({
+        "epitaph.dev/unclean": "false", "epitaph.dev/workload-kind": "Deployment", "epitaph.dev/workload": "web",
+        "epitaph.dev/revision": hash,
+    });
+    if full {
+        object["apiVersion"] = "epitaph.dev/v1alpha1".into();
+        object["kind"] = "Epitaph".into();
+        object["report"] = json!({"terminated": terminated});
+    }
+    object
+}
+
+#[tokio::test]
+async fn the_clean_ones_of_a_revision_go_by_one_request_where_none_of_them_is_written_again() {
+    let together = "/apis/epitaph.dev/v1alpha1/namespaces/shop/epitaphs";
+    for (what, terminated, changed, forbidden, is_together) in [
+        ("all of them go", "Pod", None, false, true),
+        ("their pods live on", "Container", None, false, false),
+        ("one was written since", "Pod", Some(1), false, false),
+        ("another one came", "Pod", Some(3), false, false),
+        ("a role without the right", "Pod", None, true, false),
+    ] {
+        let list = move |objects: Vec<Value>| {
+            Answer::Json(
+                200,
+                json!({"apiVersion": "epitaph.dev/v1alpha1", "kind": "EpitaphList", "metadata": {"resourceVersion": "99"}, "items": objects}),
+            )
+        };
+        let (client, received) = mock_api::start(move |request| {
+            std::future::ready(match (request.method.as_str(), request.path == together) {
+                ("GET", true) => {
+                    let mut objects: Vec<Value> = (0..3).map(|n| of_revision(n, true, terminated)).collect();
+                    match changed {
+                        Some(3) => objects.push(of_revision(3, true, terminated)),
+                        Some(n) => objects[n]["metadata"]["resourceVersion"] = "50".into(),
+                        None => {}
+                    }
+                    list(objects)
+                }
+                ("GET", false) if request.path.ends_with("/nodeepitaphs") => list(Vec::new()),
+                ("GET", false) => list((0..9).map(|n| of_revision(n, false, "")).collect()),
+                ("DELETE", true) if forbidden => {
+                    mock_api::failure(403, "epitaphs.epitaph.dev is forbidden: User \"x\" cannot deletecollection")
+                }
+                _ => mock_api::failure(200, ""),
+            })
+        });
+        let stats = Arc::new(KeepStats::default());
+        let limits = KeepLimits {
+            clean: Duration::ZERO,
+            ..KeepLimits::default()
+        };
+        let keeper = keep(client, keeping(limits), stats.clone(), later, &rights::OBSERVER_EPITAPHS);
+        // The first sweep is complete when the second has begun.
+        let lists = |received: &Received| {
+            let all = received.lock().unwrap();
+            all.iter().filter(|request| request.path.ends_with("/nodeepitaphs")).count()
+        };
+        until_task("a second sweep", || lists(&received) > 1).await;
+        drop(keeper);
+        let received = received.lock().unwrap();
+        let second = received.iter().rposition(|request| request.path.ends_with("/nodeepitaphs"));
+        let of_first = received[..second.unwrap()]
+            .iter()
+            .filter(|request| request.method == "DELETE");
+        let deletes: Vec<(&str, &str)> = of_first
+            .map(|request| (request.path.rsplit('/').next().unwrap(), request.query.as_str()))
+            .collect();
+        let query = "&labelSelector=epitaph.dev%2Fworkload-kind%3DDeployment%2Cepitaph.dev%2Fworkload%3Dweb%2Cepitaph.dev%2Frevision%3Dold\
+                     %2Cepitaph.dev%2Funclean%3Dfalse&resourceVersion=99&resourceVersionMatch=Exact";
+        let mut expected = Vec::new();
+        if is_together || forbidden {
+            expected.push(("epitaphs", query));
+        }
+        if !is_together {
+            expected.extend(["cart-0", "cart-1", "cart-2"].map(|name| (name, "")));
+        }
+        assert_eq!(deletes, expected, "{what}");
+        assert_eq!(stats.failed(), 0, "{what}");
+        assert!(stats.removed(RemovalReason::Age) >= 3, "{what}");
+    }
+}
+
 #[tokio::test]
 async fn an_observer_without_the_right_counts_and_goes_on() {
     let (client, _) = mock_api::start(|_| {

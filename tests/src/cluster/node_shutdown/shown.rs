@@ -53,6 +53,7 @@ fn root_by(stage: &Stage, off: &Off, verdict: &str, announcement: &str) -> anyho
     for span in &spans {
         eprintln!("{}", line(span));
     }
+    problems.extend(stage.node_epitaph("Shutdown", verdict, &spans)?);
     let expected = format!("node.shutdown {verdict}");
     if count(&spans, &expected) != 1 {
         problems.push(format!("no {expected}: {:?}", names(&spans)));
