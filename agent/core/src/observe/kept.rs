@@ -1,7 +1,8 @@
-//! Which Epitaphs are kept: unclean ones longer than clean ones, and never more than the bounds of a namespace and of the cluster.
+//! Which Epitaphs are kept: unclean ones longer than clean ones, and never more than the bounds of a namespace and of the cluster. Beyond a
+//! bound the node that wrote the most loses first: what one node writes, true or forged, does not push out what the others wrote.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::time::Wall;
@@ -11,6 +12,8 @@ use crate::time::Wall;
 pub struct KnownEpitaph {
     pub namespace: String,
     pub name: String,
+    /// The node whose agent wrote it, by the label, which the admission policy compares with the agent's token.
+    pub node: String,
     /// So that only the object that was looked at is removed.
     pub uid: String,
     pub version: String,
@@ -76,9 +79,8 @@ impl RemovalReason {
     }
 }
 
-/// What goes, by reason: the oldest clean ones first, then the oldest.
+/// What goes, by reason: beyond a bound, of the node with the most, the oldest clean ones first, then the oldest.
 pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Vec<(KnownEpitaph, RemovalReason)> {
-    let mut gone = Vec::new();
     let compared = compared(&all);
     let is_compared = |epitaph: &KnownEpitaph| {
         let of = epitaph
@@ -94,26 +96,47 @@ pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Ve
         };
         u128::from(now.0.saturating_sub(epitaph.written.0)) >= longest.as_nanos()
     };
-    gone.extend(
-        all.extract_if(.., |epitaph| is_old(epitaph))
-            .map(|epitaph| (epitaph, RemovalReason::Age)),
-    );
+    let because = |reason: RemovalReason| move |epitaph: KnownEpitaph| (epitaph, reason);
+    let mut gone: Vec<_> = all
+        .extract_if(.., |epitaph| is_old(epitaph))
+        .map(because(RemovalReason::Age))
+        .collect();
+    let mut namespaces: BTreeMap<String, Vec<KnownEpitaph>> = BTreeMap::new();
+    for epitaph in all {
+        namespaces.entry(epitaph.namespace.clone()).or_default().push(epitaph);
+    }
+    let mut kept = Vec::new();
+    for mut of_namespace in namespaces.into_values() {
+        let over = beyond(&mut of_namespace, limits.per_namespace);
+        gone.extend(over.into_iter().map(because(RemovalReason::Namespace)));
+        kept.append(&mut of_namespace);
+    }
+    let over = beyond(&mut kept, limits.cluster);
+    gone.extend(over.into_iter().map(because(RemovalReason::Cluster)));
+    gone
+}
+
+/// Takes out what is beyond `most`: each node keeps its first, then its second, and so on, as long as there is room.
+fn beyond(all: &mut Vec<KnownEpitaph>, most: usize) -> Vec<KnownEpitaph> {
+    if all.len() <= most {
+        return Vec::new();
+    }
     // What is kept longest comes first.
     all.sort_by_key(|epitaph| Reverse((epitaph.unclean, epitaph.written)));
-    let mut kept: HashMap<String, usize> = HashMap::new();
-    let is_over = |epitaph: &KnownEpitaph| {
-        let count = kept.entry(epitaph.namespace.clone()).or_default();
-        *count += 1;
-        *count > limits.per_namespace
-    };
-    let mut is_over = is_over;
-    gone.extend(
-        all.extract_if(.., |epitaph| is_over(epitaph))
-            .map(|epitaph| (epitaph, RemovalReason::Namespace)),
-    );
-    let over = all.drain(limits.cluster.min(all.len())..);
-    gone.extend(over.map(|epitaph| (epitaph, RemovalReason::Cluster)));
-    gone
+    let mut of_node: HashMap<&str, usize> = HashMap::new();
+    let places: Vec<usize> = all
+        .iter()
+        .map(|epitaph| {
+            let count = of_node.entry(&epitaph.node).or_default();
+            *count += 1;
+            *count
+        })
+        .collect();
+    let mut ranked: Vec<(usize, KnownEpitaph)> = places.into_iter().zip(all.drain(..)).collect();
+    ranked.sort_by_key(|(place, _)| *place);
+    let over = ranked.split_off(most);
+    all.extend(ranked.into_iter().map(|(_, epitaph)| epitaph));
+    over.into_iter().map(|(_, epitaph)| epitaph).collect()
 }
 
 /// The revisions of each workload whose pods terminated last.
@@ -151,6 +174,7 @@ mod tests {
         KnownEpitaph {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            node: "node-1".to_owned(),
             uid: format!("uid-of-{name}"),
             version: "1".to_owned(),
             written: Wall(NOW.0 - hours_ago * HOUR),
@@ -226,6 +250,31 @@ mod tests {
         ];
         let expected = ["clean-2 cluster", "clean-new namespace", "clean-old namespace"];
         assert_eq!(gone(all, &limits), expected);
+    }
+
+    /// A node that is taken over writes thousands of unclean ones, about pods of any namespace: they push out each other.
+    #[test]
+    fn over_a_bound_the_node_with_the_most_loses_first() {
+        let limits = KeepLimits {
+            per_namespace: 6,
+            cluster: 8,
+            ..KeepLimits::default()
+        };
+        let forged = |namespace: &'static str| {
+            (0..20).map(move |n| KnownEpitaph {
+                node: "taken-over".to_owned(),
+                ..known(namespace, &format!("forged-{namespace}-{n}"), 0, true)
+            })
+        };
+        let mut all = vec![
+            known("shop", "clean-old", 20, false),
+            known("shop", "unclean-old", 100, true),
+            known("bank", "clean", 20, false),
+        ];
+        all.extend(forged("shop").chain(forged("bank")));
+        let gone = gone(all, &limits);
+        assert_eq!(gone.len(), 43 - limits.cluster);
+        assert!(gone.iter().all(|name| name.starts_with("forged-")), "{gone:?}");
     }
 
     /// A clock that was set back removes nothing.

@@ -103,7 +103,7 @@ pub struct EpitaphReport {
     pub gaps: Vec<String>,
     /// Settings that were measured to be wrong or tight.
     pub advice: Vec<EpitaphAdvice>,
-    /// The pod's last ten container terminations, the latest last.
+    /// The pod's last ten container terminations, the latest last; fewer where the whole would be larger than 4 KiB.
     pub containers: Vec<EpitaphContainer>,
 }
 

@@ -382,6 +382,7 @@ mod tests {
         KnownEpitaph {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
+            node: "node-1".to_owned(),
             uid: format!("uid-of-{name}"),
             version: "7".to_owned(),
             written: Wall(0),

@@ -2,11 +2,13 @@
 
 use serde::Serialize;
 
-use super::{EpitaphReport, TERMINATIONS};
+use super::{EpitaphReport, POD, TERMINATIONS};
 use crate::text::{bounded, escape, head};
 
 /// Most bytes of the object as JSON, without what the API server adds. etcd holds ten thousand of them in 40 MB.
 pub const MOST_BYTES: usize = 4096;
+/// Of these, for the observer's field, which the agent does not know when it writes.
+pub(super) const OBSERVERS: usize = 1024;
 
 /// Longest sentence and remedy, bytes as JSON, before anything is cut because of the whole.
 const SENTENCE: usize = 1024;
@@ -15,7 +17,7 @@ const REMEDY: usize = 640;
 const SHORT_SENTENCE: usize = 384;
 const SHORT_REMEDY: usize = 256;
 /// Most entries of `gaps`.
-const GAPS: usize = 5;
+pub(super) const GAPS: usize = 5;
 /// Most entries of `advice`: two of the pod, and some of containers.
 const ADVICE: usize = 8;
 
@@ -25,11 +27,13 @@ pub(super) fn word(text: &str, most: usize) -> String {
 }
 
 impl EpitaphReport {
-    /// Cut until the whole is at most [`MOST_BYTES`], with `around` for the bytes of the rest of the object: first the oldest container
+    /// Cut until the whole fits into [`MOST_BYTES`], of a pod that is gone beside the observer's field, with `around` for the bytes of the rest of the object: first the oldest container
     /// terminations but the last three, then the texts, then what is left of the lists. What is in a column of `kubectl get` stays.
     #[must_use]
     pub(super) fn fitted(mut self, around: usize) -> EpitaphReport {
-        let most = MOST_BYTES.saturating_sub(around);
+        // The observer adds nothing while the pod lives on.
+        let observers = if self.terminated == POD { OBSERVERS } else { 0 };
+        let most = (MOST_BYTES - observers).saturating_sub(around);
         self.sentence = cut(&escape(&self.sentence), SENTENCE);
         self.remedy = self.remedy.map(|remedy| cut(&escape(&remedy), REMEDY));
         self.gaps.truncate(GAPS);
@@ -48,6 +52,9 @@ impl EpitaphReport {
         }
         while bytes(&self) > most && self.gaps.pop().is_some() {}
         while bytes(&self) > most && self.advice.pop().is_some() {}
+        if bytes(&self) > most {
+            self.remedy = None;
+        }
         self
     }
 }

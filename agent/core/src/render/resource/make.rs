@@ -27,7 +27,7 @@ pub(super) const NAME: usize = 253;
 /// Longest name of a container, a namespace and a revision.
 pub(super) const SHORT_NAME: usize = 63;
 const WORD: usize = 40;
-const GAP: usize = 120;
+pub(super) const GAP: usize = 120;
 /// Characters of a container's id, as the runtimes' own tools show it.
 const ID: usize = 12;
 

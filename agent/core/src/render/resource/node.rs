@@ -5,9 +5,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fit::{bytes, cut, word};
+use super::fit::{GAPS, bytes, cut, word};
 use super::label::{self, hex};
-use super::make::{NAME, SHORT_NAME, strip, time, took};
+use super::make::{GAP, NAME, SHORT_NAME, strip, time, took};
 use super::{API_VERSION, LABEL_NODE, LABEL_UNCLEAN, LABEL_VERDICT, MOST_BYTES};
 use crate::observe::NodeLost;
 use crate::render::id;
@@ -139,7 +139,7 @@ impl NodeEpitaph {
     fn fitted(mut report: NodeEpitaphReport) -> NodeEpitaph {
         report.sentence = cut(&escape(&report.sentence), SENTENCE);
         report.remedy = report.remedy.map(|remedy| cut(&escape(&remedy), REMEDY));
-        report.gaps = report.gaps.iter().map(|gap| word(gap, 120)).collect();
+        report.gaps = report.gaps.iter().take(GAPS).map(|gap| word(gap, GAP)).collect();
         let mut epitaph = NodeEpitaph { report };
         while bytes(&epitaph.with_nulls()) > MOST_BYTES && epitaph.report.gaps.pop().is_some() {}
         epitaph

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fit::{cut, word};
+use super::fit::{OBSERVERS, bytes, cut, word};
 use super::make::{NAME, SHORT_NAME, name, strip, time, took};
 use super::{API_VERSION, EpitaphPod, KIND};
 use crate::observe::Output;
@@ -18,6 +18,8 @@ use crate::time::WallOffset;
 const SERVICES: usize = 8;
 /// Longest sentence and remedy of a loss, bytes as JSON.
 const TEXT: usize = 512;
+/// The same where the field is still too large.
+const SHORT_TEXT: usize = 96;
 /// An endpoint that was ready for longer after its pod was seen being deleted sent clients to a pod that was stopping.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -182,10 +184,25 @@ impl Observed {
         self
     }
 
+    /// What the patch writes, at most [`OBSERVERS`] bytes: the loss's texts are cut before a Service is left out.
+    fn fitted(&self) -> Value {
+        let stripped = |own: &EpitaphObserved| {
+            let mut value = json!(own);
+            strip(&mut value);
+            value
+        };
+        let mut own = self.observed.clone();
+        let is_large = bytes(&stripped(&own)) > OBSERVERS;
+        if let Some(loss) = own.loss.as_mut().filter(|_| is_large) {
+            loss.sentence = cut(&loss.sentence, SHORT_TEXT);
+            loss.remedy = loss.remedy.take().map(|remedy| cut(&remedy, SHORT_TEXT));
+        }
+        while bytes(&stripped(&own)) > OBSERVERS && own.endpoints.pop().is_some() {}
+        stripped(&own)
+    }
+
     /// The merge patch. Nothing that the agent writes is in it.
     pub fn patch(&self) -> Value {
-        let mut observed = json!(self.observed);
-        strip(&mut observed);
-        json!({"apiVersion": API_VERSION, "kind": KIND, "observed": observed})
+        json!({"apiVersion": API_VERSION, "kind": KIND, "observed": self.fitted()})
     }
 }

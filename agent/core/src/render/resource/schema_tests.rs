@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::{EpitaphObserved, EpitaphReport, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaphReport, PLURAL, VERSION};
 
-/// Longest text, in characters, and most entries of a list, that the API server accepts. An agent stays far below; a node that is
-/// taken over does not fill etcd with one object.
-const LONGEST: u64 = 2048;
-const ENTRIES: u64 = 32;
+/// Longest sentence and remedy, and longest other text, in characters, and most entries of a list, that the API server accepts: what an
+/// agent writes at most ([`super::fit`]). A node that is taken over does not fill etcd with one object.
+const LONGEST_SENTENCE: u64 = 1024;
+const LONGEST: u64 = super::make::NAME as u64;
+const ENTRIES: u64 = super::TERMINATIONS as u64;
 
 const HEAD: &str = "\
 # From the types of agent/core/src/render/resource.rs: UPDATE_EXPECT=1 cargo test -p epitaph-core --lib resource; do not edit.
@@ -124,7 +125,7 @@ fn report<T: JsonSchema>(required: &[&str]) -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
     let schema = settings.into_generator().into_root_schema_for::<T>();
     let mut schema = serde_json::to_value(schema).expect("a schema is JSON");
-    structural(&mut schema);
+    structural(&mut schema, "");
     schema["required"] = json!(required);
     // The report has one owner, which writes all of it: the API server then notes one field instead of each.
     schema["x-kubernetes-map-type"] = "atomic".into();
@@ -140,14 +141,20 @@ fn observed() -> Value {
     schema
 }
 
-fn structural(schema: &mut Value) {
+fn structural(schema: &mut Value, name: &str) {
     let Some(fields) = schema.as_object_mut() else { return };
     // A default would be written into every object; null is never sent.
     for name in ["$schema", "title", "default", "nullable", "required"] {
         fields.remove(name);
     }
     match fields.get("type").and_then(Value::as_str) {
-        Some("string") => fields.insert("maxLength".to_owned(), LONGEST.into()),
+        Some("string") => {
+            let longest = match name {
+                "sentence" | "remedy" => LONGEST_SENTENCE,
+                _ => LONGEST,
+            };
+            fields.insert("maxLength".to_owned(), longest.into())
+        }
         Some("array") => fields.insert("maxItems".to_owned(), ENTRIES.into()),
         Some("integer") => fields
             .get("format")
@@ -158,10 +165,12 @@ fn structural(schema: &mut Value) {
         other => panic!("not structural: {other:?} in {fields:?}"),
     };
     if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(structural);
+        for (name, property) in properties {
+            structural(property, name);
+        }
     }
     if let Some(items) = fields.get_mut("items") {
-        structural(items);
+        structural(items, name);
     }
 }
 

@@ -1,12 +1,15 @@
 use expect_test::expect;
 
-use super::fit::bytes;
+use super::fit::{OBSERVERS, bytes, cut, word};
+use super::make::{NAME, SHORT_NAME};
 use super::*;
+use super::{EpitaphEndpoint, EpitaphLoss, EpitaphObserved, EpitaphPod, EpitaphReplacement, Observed};
 use crate::fixtures::pods::{self, context, in_pod};
 use crate::fixtures::terminations::{clean, ignored, observation};
 use crate::ids::ContainerId;
 use crate::pod::ContainerKind;
 use crate::report::{PodTermination, Report, Termination};
+use crate::text::escape;
 
 fn of_pod(p: PodTermination) -> Option<Epitaph> {
     of(&Report::PodTerminated(Box::new(p)), &observation())
@@ -174,7 +177,12 @@ fn the_last_ten_container_terminations_are_kept_once_each() {
 
     let pod = of_pod(pods::pod(20)).expect("a pod's").after(&epitaph.report);
     assert_eq!(pod.report.terminated, POD);
-    assert_eq!(pod.report.containers.len(), TERMINATIONS);
+    // The latest of them: the observer's field has its place, too.
+    let of_pod: Vec<&str> = pod.report.containers.iter().map(|of| of.id.as_str()).collect();
+    assert!((4..TERMINATIONS).contains(&of_pod.len()), "{of_pod:?}");
+    let earlier = of_pod.iter().take_while(|id| kept.contains(id)).count();
+    assert!(earlier >= 3 && kept.ends_with(&of_pod[..earlier]), "{of_pod:?}");
+    assert!(bytes(&pod.object()) <= MOST_BYTES - OBSERVERS);
     // A container that is reported after its pod does not replace the pod's verdict.
     let late = of_container(restart(30)).expect("a container's").after(&pod.report);
     assert_eq!(late.report.terminated, POD);
@@ -211,11 +219,67 @@ fn an_object_has_at_most_four_kibibytes_and_no_control_character() {
         pod.facts.pod = identity.into();
         let epitaph = of_pod(pod).expect("a pod's");
         for object in [epitaph.object(), epitaph.patch(Some("18446744073709551615"))] {
-            assert!(bytes(&object) <= MOST_BYTES, "{} bytes of {object}", bytes(&object));
+            assert!(
+                bytes(&object) <= MOST_BYTES - OBSERVERS,
+                "{} bytes of {object}",
+                bytes(&object)
+            );
         }
         let shown = epitaph.report.sentence.clone() + &epitaph.report.pod.name;
         assert!(shown.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{shown}");
         assert!(epitaph.report.sentence.len() > 100, "the sentence is kept");
+    }
+}
+
+/// The agent and the observer write apart, and neither knows what the other wrote.
+#[test]
+fn the_observers_field_fits_beside_the_agents() {
+    let long = |c: &str| c.repeat(5000 / c.len());
+    for text in ["\u{1b}[31m<b>&\"\\", "é", "n", "\u{1f480}"].map(long) {
+        let at = "2026-11-30T01:02:03.123456789Z".to_owned();
+        let endpoint = |n: usize| EpitaphEndpoint {
+            service: word(&format!("{n}{text}"), SHORT_NAME),
+            begin: at.clone(),
+            removed: at.clone(),
+            took: "1000.0 s".to_owned(),
+            ready_until: Some(at.clone()),
+        };
+        let lost = Observed {
+            namespace: "shop".to_owned(),
+            pod: EpitaphPod::default(),
+            observed: EpitaphObserved {
+                replacement: Some(EpitaphReplacement {
+                    pod: word(&text, NAME),
+                    node: word(&text, NAME),
+                    created: at.clone(),
+                    ready: Some(at.clone()),
+                }),
+                endpoints: (0..8).map(endpoint).collect(),
+                loss: Some(EpitaphLoss {
+                    verdict: "duplicate-run".to_owned(),
+                    sentence: cut(&escape(&text), 512),
+                    remedy: Some(cut(&escape(&text), 512)),
+                    trace_id: "0123456789abcdef0123456789abcdef".to_owned(),
+                }),
+            },
+            is_notable: true,
+        };
+        let written = lost.patch()["observed"].take();
+        assert!(bytes(&written) <= OBSERVERS, "{} bytes of {written}", bytes(&written));
+        assert!(
+            written["loss"]["sentence"].as_str().is_some_and(|of| of.len() > 60),
+            "{written}"
+        );
+        assert_eq!(written["loss"]["verdict"], "duplicate-run");
+        let usual = Observed {
+            observed: EpitaphObserved {
+                endpoints: vec![endpoint(1), endpoint(2)],
+                ..EpitaphObserved::default()
+            },
+            ..lost
+        };
+        let written = usual.patch()["observed"].take();
+        assert_eq!(written["endpoints"].as_array().map(Vec::len), Some(2), "{written}");
     }
 }
 

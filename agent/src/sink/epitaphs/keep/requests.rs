@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use epitaph_core::observe::kept::{KnownEpitaph, RevisionOf};
-use epitaph_core::render::resource::{LABEL_REVISION, LABEL_UNCLEAN, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, POD};
+use epitaph_core::render::resource::{LABEL_NODE, LABEL_REVISION, LABEL_UNCLEAN, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, POD};
 use epitaph_core::time::Wall;
 use http::header::ACCEPT;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
@@ -146,6 +146,8 @@ fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpita
             Of::Nodes => String::new(),
         },
         name: meta.name.clone()?,
+        // Without the label all are taken for one node's.
+        node: label(LABEL_NODE).unwrap_or_default(),
         uid: meta.uid.clone()?,
         version: meta.resource_version.clone()?,
         written: Wall(written.unwrap_or(created).max(created)),
