@@ -122,7 +122,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|signals|connections|exits|agents|journal|attacks|parts] | api [NODES] | observer [NODES] | rollout [PODS] | epitaphs [NUMBER]",
+        flags: "[--only core|density|signals|connections|exits|agents|journal|attacks|parts] [--record] | api [NODES] | observer [NODES] | rollout [PODS] | epitaphs [NUMBER]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; with parts (only if named): what each part of the \
                 probe of signals costs; prints a table with the last three results (root), names what is worse by more than 5 %, and with --record \
