@@ -694,3 +694,59 @@ fn a_journal_that_is_not_there_has_a_remedy() {
     let (code, error) = refused(&["list", "--config", config.to_str().unwrap()], "");
     assert!(code == 66 && error.contains(missing.to_str().unwrap()), "{code} {error}");
 }
+
+/// What a terminal with so many columns gets from the program, through a pseudo-terminal of util-linux.
+fn on_a_terminal(kind: &str, columns: usize, args: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_epitaph");
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--command"])
+        .arg(format!("stty cols {columns} rows 24 && exec {program} {args}"))
+        .arg("/dev/null")
+        .env_clear()
+        .envs([("TERM", kind), ("PATH", "/usr/bin:/bin")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Open until the end: otherwise an end of input would be typed.
+    let typed = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(typed);
+    assert!(output.status.success(), "{args}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_terminal_without_control_codes_gets_none_and_a_list_has_a_header_and_fits() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("history.jsonl");
+    std::fs::write(&file, history()).unwrap();
+    let list = format!("list --from {}", file.display());
+    let why = format!("why --from {} cart", file.display());
+    for args in [&list, &why] {
+        assert!(on_a_terminal("xterm", 80, args).contains('\u{1b}'), "{args}");
+        let dumb = on_a_terminal("dumb", 80, args);
+        assert!(!dumb.contains('\u{1b}') && dumb.lines().count() > 3, "{args}: {dumb}");
+    }
+    let shown = on_a_terminal("dumb", 80, &list);
+    let header = shown.lines().next().unwrap();
+    assert!(header.trim_start().starts_with("time") && header.contains("name"), "{shown}");
+    for line in shown.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn help_is_as_wide_as_the_terminal() {
+    for args in ["--help", "watch --help", "list --help"] {
+        let widest = |columns| {
+            let text = on_a_terminal("dumb", columns, args);
+            // A word that is longer than the rest of its line is whole.
+            let lines = text.lines().filter(|line| line.trim_start().contains(' '));
+            lines.map(|line| line.chars().count()).max().unwrap_or_default()
+        };
+        let [narrow, wide] = [60, 100].map(widest);
+        assert!(narrow <= 60, "{args}: {narrow}");
+        assert!((61..=100).contains(&wide), "{args}: {wide}");
+    }
+}

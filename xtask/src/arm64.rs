@@ -20,6 +20,8 @@ use crate::{
 };
 
 pub const TARGET: &str = "aarch64-unknown-linux-gnu";
+/// Below target/.
+pub const DIRECTORY: &str = "arm64";
 pub const OBJCOPY: &str = "aarch64-linux-gnu-objcopy";
 /// Debian's package of [`OBJCOPY`].
 pub const BINUTILS: &str = "binutils-aarch64-linux-gnu";
@@ -53,7 +55,7 @@ pub fn target() -> [OsString; 4] {
 
 /// Beside the machine's own: another compiler would build what both share anew at every turn.
 fn target_dir() -> PathBuf {
-    shell::root().join("target/arm64")
+    shell::root().join("target").join(DIRECTORY)
 }
 
 /// Cargo with a compiler, a standard library and a linker for arm64.

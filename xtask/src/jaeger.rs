@@ -25,8 +25,10 @@ const COLLECTOR: u16 = 14250;
 const UI: &str = r#"{"topTagPrefixes": ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict"]}"#;
 /// A real server under load, as the demo played it.
 const PICTURED: &str = "tests/corpus/stories/load-close-and-drain.epitaph";
-/// Pixels of the picture.
-const WINDOW: &str = "1280,760";
+/// Pixels of the picture: the root span's attributes, and the other spans below.
+const WINDOW: &str = "1280,1030";
+/// In Jaeger's own pages it opens the root span with its attributes, as a person does with two clicks.
+const OPENS: &str = include_str!("jaeger/picture.html");
 /// Every listener that the program has: left alone, most of them would be open to the network.
 const TCP: &[(&str, u16)] = &[
     ("--admin.http.host-port", ADMIN),
@@ -105,7 +107,10 @@ fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
                 dir.display()
             );
         }
-        let settings = log.with_file_name("jaeger-ui.json");
+        // Jaeger watches the directory, and logs each change of any file in it: its own log must be elsewhere.
+        let settings = log.with_file_name("jaeger-ui");
+        fs::create_dir_all(&settings).with_context(|| format!("creating {}", settings.display()))?;
+        let settings = settings.join("settings.json");
         fs::write(&settings, UI).with_context(|| format!("writing {}", settings.display()))?;
         command
             .arg("--query.static-files")
@@ -128,14 +133,21 @@ fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
 pub fn picture(mut args: Arguments) -> Result<ExitCode> {
     let ui: PathBuf = args
         .value_from_os_str("--ui", |dir| Ok::<_, std::convert::Infallible>(dir.into()))
-        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `npm ci` and `npm run build` in its repository")?;
+        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `yarn install` and `yarn build` in its repository, of Jaeger's own version (v1.62.0)")?;
     done(args)?;
     debian::ensure(
         &["chromium-headless-shell", "fonts-dejavu-core", "pngquant"],
         "a picture of a page",
     )?;
     let epitaph = agent::build(false)?;
-    let mut jaeger = start(&path()?, Some(&ui))?;
+    let pages = shell::root().join("target/xtask/jaeger-pages");
+    if pages.exists() {
+        fs::remove_dir_all(&pages).with_context(|| format!("removing {}", pages.display()))?;
+    }
+    shell::run_quietly(Command::new("cp").arg("-r").arg(&ui).arg(&pages), "copying Jaeger's pages")?;
+    let opens = pages.join("static/picture.html");
+    fs::write(&opens, OPENS).with_context(|| format!("writing {}", opens.display()))?;
+    let mut jaeger = start(&path()?, Some(&pages))?;
     let pictured = pictured(&epitaph);
     jaeger.kill().context("stopping Jaeger")?;
     jaeger.wait().context("stopping Jaeger")?;
@@ -163,8 +175,7 @@ fn pictured(epitaph: &Path) -> Result<PathBuf> {
         .args(["--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=20000"])
         .arg(format!("--window-size={WINDOW}"))
         .arg(format!("--screenshot={}", whole.display()))
-        // The root span is found by its text, and shown open.
-        .arg(format!("http://{HOST}:{QUERY}/trace/{trace}?uiFind=epitaph.remedy"));
+        .arg(format!("http://{HOST}:{QUERY}/static/picture.html#{trace}"));
     shell::run_quietly(&mut chromium, "making the picture")?;
     let mut smaller = Command::new("pngquant");
     smaller

@@ -1,5 +1,5 @@
 //! The programs that users run beside Epitaph, for the tests of `deploy/alerts` and `deploy/examples`: Prometheus, promtool,
-//! Alertmanager and the OpenTelemetry Collector; and the schemas of `deploy/pipelines`.
+//! Alertmanager and the OpenTelemetry Collector; and the schemas of `deploy/pipelines` and of Argo CD and Flux.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ const PROMETHEUS: [(&str, &str); 3] = [
 const COLLECTOR: (&str, &str) = ("EPITAPH_OTELCOL", "epitaph/otelcol");
 
 /// Variable of the tests, module, and its file of CustomResourceDefinitions.
-const PIPELINES: [(&str, &str, &str); 2] = [
+const SCHEMAS: [(&str, &str, &str); 5] = [
     (
         "EPITAPH_ARGO_CRDS",
         "github.com/argoproj/argo-rollouts",
@@ -29,6 +29,21 @@ const PIPELINES: [(&str, &str, &str); 2] = [
         "EPITAPH_FLAGGER_CRDS",
         "github.com/fluxcd/flagger",
         "artifacts/flagger/crd.yaml",
+    ),
+    (
+        "EPITAPH_ARGO_CD_CRD",
+        "github.com/argoproj/argo-cd/v3",
+        "manifests/crds/application-crd.yaml",
+    ),
+    (
+        "EPITAPH_FLUX_HELM_CRD",
+        "github.com/fluxcd/helm-controller",
+        "config/crd/bases/helm.toolkit.fluxcd.io_helmreleases.yaml",
+    ),
+    (
+        "EPITAPH_FLUX_SOURCE_CRD",
+        "github.com/fluxcd/source-controller",
+        "config/crd/bases/source.toolkit.fluxcd.io_ocirepositories.yaml",
     ),
 ];
 
@@ -56,7 +71,7 @@ pub fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
             "about two minutes on two cores",
         )?,
     ));
-    for (variable, module, file) in PIPELINES {
+    for (variable, module, file) in SCHEMAS {
         let sources = go::sources(&shell::root().join("xtask/pipelines"), module)?;
         built.push((variable, sources.join(file)));
     }

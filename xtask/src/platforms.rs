@@ -16,8 +16,12 @@ use pico_args::Arguments;
 use crate::{bpf, debian, done, shell};
 
 const PROGRAM: &str = "kubectl-epitaph";
+/// Below target/, with a directory for each target.
+pub const DIRECTORY: &str = "platforms";
 pub const WINDOWS: &str = "x86_64-pc-windows-gnu";
 const MACOS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-apple-darwin"];
+/// The oldest version for both of Rust's targets.
+const OLDEST_MACOS: &str = "11.0";
 const MINGW: &str = "x86_64-w64-mingw32-gcc";
 
 /// `cargo xtask test platforms`.
@@ -37,7 +41,9 @@ pub fn test(args: Arguments) -> Result<ExitCode> {
         cargo
             .env(format!("CC_{name}"), &compiler)
             .env(format!("AR_{name}"), &compiler)
-            .env("SDKROOT", "/");
+            .env("SDKROOT", "/")
+            // Otherwise Apple's tools are asked for it.
+            .env("MACOSX_DEPLOYMENT_TARGET", OLDEST_MACOS);
         shell::run(&mut cargo, &format!("checking {PROGRAM} for {target}"))?;
     }
     println!("{} passed, 0 failed", 1 + MACOS.len());
@@ -88,14 +94,14 @@ fn to(target: &str) -> [OsString; 6] {
 }
 
 fn dir(target: &str) -> PathBuf {
-    shell::root().join("target/platforms").join(target)
+    shell::root().join("target").join(DIRECTORY).join(target)
 }
 
 /// A program that makes an empty file of the name after `-o`, or of the archive that is named.
 fn no_compiler() -> Result<PathBuf> {
     const SCRIPT: &str =
         "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n  case $1 in -o) : >\"$2\" ;; *.a) : >\"$1\" ;; esac\n  shift\ndone\n";
-    let file = shell::root().join("target/platforms/no-compiler");
+    let file = shell::root().join("target").join(DIRECTORY).join("no-compiler");
     let parent = file.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
     fs::write(&file, SCRIPT).with_context(|| format!("writing {}", file.display()))?;

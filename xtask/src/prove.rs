@@ -60,6 +60,12 @@ const TIERS: &[Tier] = &[
         false,
         "a release's artefacts, twice, through a registry",
     ),
+    tier(
+        "platforms",
+        "test platforms",
+        true,
+        "`kubectl epitaph` built for Windows, checked for macOS",
+    ),
     tier("deb", "test deb", true, "the Debian package, installed and purged"),
     tier("cluster", "test cluster", false, "the stories on a real Kubernetes cluster"),
     tier("runtimes", "test runtimes", false, "containers of Docker, Podman and CRI-O"),

@@ -10,9 +10,10 @@ mod statement;
 mod version;
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -27,16 +28,26 @@ use crate::{
 
 pub use self::check::task as test;
 
-pub const FLAGS: &str = "VERSION [--write] | VERSION [--dev] [--arm64] [--windows] [--push HOST/PREFIX] [--minisign KEY] [--builder URI] [--krew URL]";
+pub const FLAGS: &str = "VERSION [--write] | VERSION [--dev] [--one-arch] [--windows] [--push HOST/PREFIX] [--minisign KEY] [--builder URI] [--krew URL]";
 
 /// Of the chart in a registry.
 const CHART: &str = "charts";
+/// What a cluster needs beside the chart, or in its place: manifests, values files, alerts and dashboard, examples.
+const FILES: [&str; 6] = [
+    "LICENSE",
+    "deploy/alerts",
+    "deploy/examples",
+    "deploy/helm/values",
+    "deploy/kubernetes",
+    "deploy/pipelines",
+];
 /// Who built it, where nobody says.
 const BUILDER: &str = "urn:epitaph:maintainer";
 
 struct Options {
     dev: bool,
-    arm64: bool,
+    /// This machine's alone: for trying.
+    one_arch: bool,
     /// `kubectl epitaph` for Windows, too.
     windows: bool,
     push: Option<String>,
@@ -50,7 +61,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let write = args.contains("--write");
     let options = Options {
         dev: args.contains("--dev"),
-        arm64: args.contains("--arm64"),
+        one_arch: args.contains("--one-arch"),
         windows: args.contains("--windows"),
         push: args.opt_value_from_str("--push")?,
         key: args.opt_value_from_os_str("--minisign", |path| Ok::<_, std::convert::Infallible>(PathBuf::from(path)))?,
@@ -65,6 +76,10 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         ensure!(
             !write,
             "the checkout has version {version} already: leave --write out to build its artefacts"
+        );
+        ensure!(
+            options.push.is_none() || !options.one_arch,
+            "what is pushed is for amd64 and arm64: leave --one-arch out"
         );
         let made = artefacts(&options)?;
         if let Some(key) = &options.key {
@@ -141,10 +156,7 @@ fn artefacts(options: &Options) -> Result<Made> {
         fs::remove_dir_all(&out).with_context(|| format!("removing {}", out.display()))?;
     }
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let mut arches = vec![Arch::host()?];
-    if options.arm64 && arches != [Arch::Arm64] {
-        arches.push(Arch::Arm64);
-    }
+    let arches = arches(options)?;
     let epoch = dist::epoch()?;
 
     let image = image::build(&arches, options.dev, &format!("epitaph:{version}"))?;
@@ -157,6 +169,8 @@ fn artefacts(options: &Options) -> Result<Made> {
     }
     krew::artefacts(options, &arches, &out, epoch)?;
     let chart = archive_of_chart(&out, epoch)?;
+    let files = out.join(format!("epitaph-deploy-{version}.tar.gz"));
+    archive(&shell::root(), &FILES, &files, epoch, &[])?;
     if !options.dev {
         for arch in &arches {
             copy(&image::bill_of_materials(*arch), &out)?;
@@ -182,6 +196,19 @@ fn artefacts(options: &Options) -> Result<Made> {
     write(&out.join("SHA256SUMS"), &sums)?;
     shell::log(format_args!("the image is {}", image.digest));
     Ok(Made { out, image, chart })
+}
+
+/// This machine's first.
+fn arches(options: &Options) -> Result<Vec<Arch>> {
+    let host = Arch::host()?;
+    if options.one_arch {
+        return Ok(vec![host]);
+    }
+    ensure!(
+        host == Arch::Amd64,
+        "programs for both architectures are built on amd64: --one-arch builds those of this machine, for trying"
+    );
+    Ok(vec![host, Arch::Arm64])
 }
 
 fn copy(file: &Path, to: &Path) -> Result<()> {
@@ -223,6 +250,13 @@ fn archive_of_chart(out: &Path, epoch: i64) -> Result<PathBuf> {
     let to = out.join(format!("epitaph-chart-{}.tgz", dist::version()));
     let ignored = ["--exclude=*.orig", "--exclude=*.swp", "--exclude=*.tgz"];
     archive(&shell::root().join("deploy/helm"), &["epitaph"], &to, epoch, &ignored)?;
+    // helm writes the file's time into the manifest that it pushes.
+    let time = Duration::from_secs(u64::try_from(epoch).context("the time of the commit is before 1970")?);
+    File::options()
+        .append(true)
+        .open(&to)
+        .and_then(|file| file.set_modified(UNIX_EPOCH + time))
+        .with_context(|| format!("setting the time of {}", to.display()))?;
     Ok(to)
 }
 

@@ -94,7 +94,7 @@ pub struct ListArgs {
     /// yesterday, 2026-01-02 or 03:04
     #[arg(long, value_name = "WHEN", value_parser = when::parse)]
     pub since: Option<When>,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ListOutput,
     /// Without the line of titles
@@ -122,7 +122,7 @@ pub struct WhyArgs {
     pub what: Option<String>,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: WhyOutput,
     /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
@@ -145,7 +145,7 @@ pub enum WhyOutput {
 pub struct NodeArgs {
     /// Name of the node, gone or not
     pub node: String,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ObjectOutput,
 }
@@ -178,7 +178,7 @@ pub struct RolloutArgs {
     /// Exit with 2 if the rollout did this; can be repeated
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION")]
     pub fail_on: Vec<FailOn>,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: RolloutOutput,
 }
@@ -207,7 +207,7 @@ pub enum RolloutOutput {
 pub struct WatchArgs {
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: WatchOutput,
 }
@@ -225,7 +225,7 @@ pub enum WatchOutput {
 pub struct DoctorArgs {
     /// One node
     pub node: Option<String>,
-    /// Form of the output
+    /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ObjectOutput,
 }

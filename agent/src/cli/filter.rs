@@ -19,19 +19,19 @@ pub struct Filter {
     /// Containers with this name, or whose id begins with this; can be repeated
     #[arg(long, value_name = "NAME|ID", value_parser = container)]
     pub container: Vec<String>,
-    /// systemd units with this name; * and ? match; ".service" is added where the name has no suffix
+    /// systemd units with this name, which may have the wildcards * and ?; ".service" is added where the name has no suffix
     #[arg(long, value_name = "NAME", value_parser = unit_pattern)]
     pub unit: Vec<String>,
     /// Containers and units in this cgroup or below; path from the root of the hierarchy, or below /sys/fs/cgroup
     #[arg(long, value_name = "PATH", value_parser = cgroup_prefix)]
     pub cgroup: Vec<String>,
-    /// Pods in this namespace; * and ? match; can be repeated
+    /// Pods in this namespace, which may have the wildcards * and ?; can be repeated
     #[arg(long, short, value_name = "NAMESPACE", value_parser = name_pattern)]
     pub namespace: Vec<String>,
-    /// Pods with this name; * and ? match
+    /// Pods with this name, which may have the wildcards * and ?
     #[arg(long, value_name = "NAME", value_parser = name_pattern)]
     pub pod: Vec<String>,
-    /// Pods of this workload, as NAME or KIND/NAME; * and ? match
+    /// Pods of this workload, as NAME or KIND/NAME, which may have the wildcards * and ?
     #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
     pub workload: Vec<String>,
     /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists the verdicts. `down`: times in which the node was off

@@ -182,7 +182,7 @@ pub struct ReplayArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Form of the output; docs/doctor.md describes the object of "json"
+    /// Format of the output; docs/doctor.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: FindingsFormat,
     /// Answer one question only
@@ -249,7 +249,7 @@ pub struct ExplainArgs {
 /// Which terminations are shown, and how.
 #[derive(Debug, Default, Args)]
 pub struct ShowArgs {
-    /// Form of the output; docs/json.md describes the objects of "json"
+    /// Format of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: OutputFormat,
     /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"

@@ -62,7 +62,7 @@ pub struct WhyArgs {
     pub what: String,
     #[command(flatten)]
     pub past: PastArgs,
-    /// Form of the output; docs/json.md describes the object of "json"
+    /// Format of the output; docs/json.md describes the object of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: WhyFormat,
     /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"
@@ -82,7 +82,7 @@ pub struct ListArgs {
     /// Count by workload and verdict, the worst first
     #[arg(long)]
     pub summary: bool,
-    /// Form of the output; docs/json.md describes the objects of "json"
+    /// Format of the output; docs/json.md describes the objects of "json"
     #[arg(long, value_enum, default_value_t)]
     pub output: ListFormat,
     /// Colour in text; with NO_COLOR or TERM=dumb in the environment, "auto" means "never"

@@ -2,6 +2,7 @@ use epitaph_core::input::SeenClients;
 use expect_test::expect;
 
 use super::*;
+use crate::source::kernel::probes::{PROBES, StandIn};
 
 fn tried(states: &[(&str, ProbeState)]) -> Probes {
     Probes::Tried {
@@ -79,6 +80,28 @@ fn a_machine_without_a_problem() {
         this machine can be observed
     "#]]
     .assert_eq(&text(&findings));
+}
+
+/// Whoever runs the doctor on such a kernel compares: `substituted` is no fault there.
+#[test]
+fn the_page_has_what_a_good_node_of_linux_6_1_shows() {
+    let states = PROBES.iter().map(|probe| {
+        let state = match probe.tracepoint {
+            ProbeState::REFUSALS => StandIn::by_functions(None).state(),
+            _ => ProbeState::Active,
+        };
+        (probe.tracepoint, state)
+    });
+    let facts = Facts {
+        kernel: Ok("6.1.0-41-amd64".to_owned()),
+        probes: tried(&states.collect::<Vec<_>>()),
+        ..well()
+    };
+    let findings = examine(&facts);
+    assert_eq!(code(&findings), SysExit::Ok);
+    let page = include_str!("../../../docs/doctor.md");
+    let shown = text(&findings);
+    assert!(page.contains(&shown), "docs/doctor.md does not have:\n{shown}");
 }
 
 #[test]

@@ -265,7 +265,7 @@ table! {
     SHUTDOWN_CLIENTS_WORKLOADS "epitaph.shutdown.clients.workloads" Span Strings "" "The lost connections by workload, those with the most first: `<kind> <namespace>/<name>: <refused> refused, <reset> reset, <cut> cut`."
     SHUTDOWN_STILL_READY "epitaph.shutdown.still_ready" Span Double "s" "The longest time for which a pod whose clients lost connections was Ready in the API after its stop signal: during this time a Service could send clients to the pod."
     SHUTDOWN_GAPS "epitaph.shutdown.gaps" Span Strings "" "Evidence that may be missing: `bus: <why>`, `exits`, `observation`, `pods`, `agent-ended`."
-    KUBELET_LOCK "epitaph.shutdown.kubelet_lock" Span String "" "The kubelet's delay lock at the begin: `held`, `missing` or `unknown`; absent on a machine without a kubelet."
+    KUBELET_LOCK "epitaph.shutdown.kubelet_lock" Span String "" "The kubelet's delay lock at the start of the shutdown: `held`, `missing` or `unknown`; absent on a machine without a kubelet."
     KUBELET_SHUTDOWN_PERIOD "epitaph.shutdown.kubelet_period" Span Double "s" "The delay that the kubelet asks for: the sum of its phases."
     KUBELET_STATE_START "epitaph.shutdown.kubelet_start" Span String "" "Start in the kubelet's `graceful_node_shutdown_state`, RFC 3339."
     KUBELET_STATE_END "epitaph.shutdown.kubelet_end" Span String "" "End in the same file; absent although the start is present: the kubelet did not finish."
@@ -290,7 +290,7 @@ table! {
     LOST "epitaph.lost" Span Strings "" "Kernel records lost during the termination, `<kind>=<count>`; absent if none was lost."
     OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Evidence items dropped because a termination reached `limits.facts` or `limits.connections`, or closed more than 64 listeners."
     LATE_START "epitaph.late_start" Span Bool "" "The process started before the observation began: a stop signal may have been missed."
-    UNOBSERVED_DURATION "epitaph.unobserved.duration" Span Double "s" "How long epitaph did not observe, for example during a restart; on the event `unobserved`, whose time is the begin."
+    UNOBSERVED_DURATION "epitaph.unobserved.duration" Span Double "s" "How long epitaph did not observe, for example during a restart; on the event `unobserved`, whose time is the start of it."
     CLOCK_STEP "epitaph.clock.step" Span Double "s" "After the termination, or a span of the observer, began, the wall clock stepped by this much, or a pause of the machine ended: times from before are wrong by as much, those of the observer, some of which are the API's, by up to as much; absent without a step of a second or more."
     INACTIVE_PROBES "epitaph.inactive_probes" Span Strings "" "Probes that were not active and not substituted by another probe."
 }

@@ -19,7 +19,7 @@ use crate::sink::http::Health;
 use crate::sink::kubernetes_events;
 use crate::sink::otlp::Exporters;
 use crate::source::kernel::{self, Attached, Kernel, LoadError};
-use crate::source::kubelet::{Configz, KubeletFiles};
+use crate::source::kubelet::{Configz, KubeletFiles, Running};
 use crate::source::pods::{self, PodSource};
 use crate::source::procfs::Procfs;
 use crate::source::runtimes::{self, Runtimes};
@@ -195,6 +195,8 @@ fn start_kubelet(config: &Config) -> Option<KubeletFiles> {
     if paths.is_empty() && kubelet.is_none() {
         return None;
     }
+    let running = || Running::new(&config.host.proc, &config.kubernetes.kubelet_units);
+    let kubelet = kubelet.map(|kubelet| (kubelet, running()));
     let started = privileges::without(|| KubeletFiles::start(paths, kubelet));
     started
         .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that reads the kubelet's files: they are unknown"))

@@ -55,7 +55,7 @@ impl Show {
                 sink: None,
             });
         };
-        let (screen, acts, form) = if show.is_live() {
+        let (screen, acts, form) = if show.is_live(Screen::available()) {
             let (screen, acts) = privileges::without(Screen::enter)
                 .map_err(|error| RuntimeError::os("take the terminal")(error).with_remedy("use --output text"))?;
             (Some(screen), acts, show.live_form())
@@ -76,8 +76,8 @@ impl Show {
         Ok(terminal::Sink::new(output, self.stream_form(), self.filter))
     }
 
-    fn is_live(&self) -> bool {
-        self.output == cli::OutputFormat::Auto && !self.is_dumb && Screen::available()
+    fn is_live(&self, has_screen: bool) -> bool {
+        self.output == cli::OutputFormat::Auto && !self.is_dumb && has_screen
     }
 
     fn live_form(&self) -> Form {
@@ -97,4 +97,30 @@ impl Show {
 
 fn no_output(error: std::io::Error) -> RuntimeError {
     RuntimeError::os("start the thread of the output")(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Terminal(&'static str);
+
+    impl Env for Terminal {
+        fn get(&self, name: &str) -> Option<String> {
+            (name == "TERM").then(|| self.0.to_owned())
+        }
+
+        fn names(&self) -> Vec<String> {
+            vec!["TERM".to_owned()]
+        }
+    }
+
+    /// The live view moves the cursor.
+    #[test]
+    fn a_terminal_without_control_codes_gets_the_plain_stream() {
+        let show = |terminal| Show::new(&cli::ShowArgs::default(), &Terminal(terminal));
+        assert!(show("xterm").is_live(true));
+        assert!(!show("dumb").is_live(true));
+        assert!(!show("xterm").is_live(false));
+    }
 }

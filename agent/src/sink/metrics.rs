@@ -291,7 +291,11 @@ impl Metrics {
         }
         let state = match state {
             ProbeState::Active => "active",
-            ProbeState::Substituted { .. } => "substituted",
+            ProbeState::Substituted {
+                clients: SeenClients::All,
+                ..
+            } => "substituted",
+            ProbeState::Substituted { .. } => "partial",
             ProbeState::Unsupported(_) => "unsupported",
             ProbeState::Failed(_) => "failed",
         };

@@ -293,10 +293,11 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
     let plane = cluster.control_plane()?;
     let name = node_name(index);
     let server = plane.url_for_guests();
-    Ok(NodeConfig {
+    let mut config = NodeConfig {
         ca_pem: plane.authority()?,
         kubelet_kubeconfig: plane.kubeconfig_for(&format!("system:node:{name}"), Some("system:nodes"), &server)?,
         kube_proxy_kubeconfig: plane.kubeconfig_for("system:kube-proxy", None, &server)?,
+        kubelet_certificate: None,
         lan: SocketAddrV4::new(LAN_GROUP, cluster.known.lan_port),
         memory_mib: MEMORY_MIB,
         // A node that starts many pods gets what the others leave.
@@ -305,7 +306,9 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
         kubelet: Value::Null,
         name,
         index,
-    })
+    };
+    config.kubelet_certificate = Some(plane.certificate_of_kubelet(&config.name, &config.addresses())?);
+    Ok(config)
 }
 
 /// Imports the images that the node's containerd lacks; their number.

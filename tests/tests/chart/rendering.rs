@@ -744,7 +744,12 @@ fn an_image_without_a_repository_is_refused_with_the_command_that_makes_one() ->
         return Ok(());
     };
     let error = rendering.exact(&json!({}), &[]).expect_err("no image").to_string();
-    for part in ["image.repository", "cargo xtask image --push", "docs/install.md"] {
+    for part in [
+        "image.repository",
+        "docs/releases.md",
+        "cargo xtask image --push",
+        "docs/install.md",
+    ] {
         ensure!(error.contains(part), "{part} in {error}");
     }
     Ok(())

@@ -226,8 +226,8 @@ pub const WORDS: [Word; 62] = [
     },
     Word {
         names: &["2"],
-        meaning: "The program reported an error of its own. A Go program as PID 1 that has no handler for SIGTERM exits with 2, and a shell \
-                  for wrong usage.",
+        meaning: "The program reported an error of its own. A shell exits with 2 for wrong usage, and so does a Go program as PID 1 that has no \
+                  handler for SIGTERM.",
         verdicts: &["nonzero-exit", "oom-child"],
     },
     Word {

@@ -389,9 +389,9 @@ fn probes() -> Panel {
     let metric = PROBE.prometheus();
     Panel {
         title: "Probes that are not active",
-        about: "Probes that another probe substitutes, that the kernel does not support, or that failed. Verdicts that need an unsupported \
-                or failed probe are `unknown`. No row: every probe of the agents that Prometheus scrapes is active. /readyz of the \
-                agent has the reason.",
+        about: "Probes that another probe substitutes, in whole (substituted) or in part (partial), that the kernel does not support, or that \
+                failed. Verdicts that need a partial, an unsupported or a failed probe are `unknown`. No row: every probe of the agents \
+                that Prometheus scrapes is active. /readyz of the agent has the reason.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 12,

@@ -64,7 +64,7 @@ pub const DROPPED: Row = Row {
         "pod_cap, endpoint_cap, vacancy_cap (replacements waited for), node_cap, lost_pod_cap, attachment_cap, begin_unseen (had begun before the observer did), pod_unknown, pod_goes_on, unreadable, \
          question, unconfirmed, rollout_cap (ReplicaSets beyond 50,000, whose rollouts are not followed), rollout_unreadable",
     )],
-    about: "Items that the observer did not keep, and spans that it did not export because it had not seen their begin or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited; `unconfirmed`: reports that no renewal of the Lease confirmed",
+    about: "Items that the observer did not keep, and spans that the observer did not export because it had not seen their start or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited; `unconfirmed`: reports that no renewal of the Lease confirmed",
 };
 
 const NODE: (&str, &str) = (
@@ -125,7 +125,7 @@ pub const EVICTIONS_HELD: Row = Row {
     shape: Shape::Gauge,
     unit: "",
     labels: &[NODE],
-    about: "1 for each node whose kubelet has been silent for a minute without the controller evicting its pods, as while many nodes of a zone are not ready, else 0",
+    about: "1 for each node whose kubelet has been silent for a minute and whose pods the node lifecycle controller does not evict, for example because many nodes of the zone are not ready; else 0",
 };
 pub const STUCK_PODS: Row = Row {
     name: "epitaph.pods.stuck",

@@ -25,7 +25,7 @@ pub const ROLLOUT_SETTLED: Row = Row {
         WORKLOAD_NAME,
         ("revision", "the revision that was rolled out"),
     ],
-    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet available, and no old pod for 30 s. On the active observer; with the other series of the rollout for at most 500 workloads, the latest. A pipeline compares this time with the begin of its rollout",
+    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet available, and no old pod for 30 s. On the active observer; with the other series of the rollout for at most 500 workloads, the latest. A pipeline compares this time with the start of its rollout",
 };
 pub const ROLLOUT_PODS: Row = Row {
     name: "epitaph.rollout.pods",

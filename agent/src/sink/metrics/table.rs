@@ -148,7 +148,10 @@ pub const PROBE: Row = Row {
     unit: "",
     labels: &[
         ("probe", "name of the tracepoint"),
-        ("state", "active, substituted, unsupported, failed"),
+        (
+            "state",
+            "active; substituted: another probe shows all of it; partial: another probe shows the clients of this machine only; unsupported; failed",
+        ),
     ],
     about: "1 for the state of the probe, 0 for former states; /readyz shows the reason",
 };

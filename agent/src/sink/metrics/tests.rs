@@ -156,6 +156,27 @@ fn an_idle_agent_has_few_series() {
     assert!(series("epitaph_") < 50, "{text}");
 }
 
+/// An alert and a panel can tell a whole substitute from one that hides clients.
+#[test]
+fn a_substitute_that_shows_a_part_of_the_clients_is_partial() {
+    let metrics = metrics();
+    let substituted = |clients| ProbeState::Substituted {
+        by: "inet_sock_set_state (a refused SYN)".into(),
+        clients,
+    };
+    metrics.probe("tcp_send_reset", &substituted(SeenClients::All));
+    metrics.probe("tcp_send_reset", &substituted(SeenClients::OfThisMachine));
+    let text = metrics.text().unwrap();
+    let states: Vec<&str> = text.lines().filter(|l| l.starts_with("epitaph_probe_state")).collect();
+    assert_eq!(
+        states,
+        [
+            "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"partial\"} 1",
+            "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"substituted\"} 0"
+        ]
+    );
+}
+
 #[test]
 fn a_probe_that_changes_has_its_former_state_at_zero() {
     let metrics = metrics();

@@ -19,14 +19,20 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::config::{Invalid, Merged, Shutdown};
+use super::process::Running;
 use super::{Configured, MOST};
 use crate::error::{HasRemedy, Remedy, chain};
 use crate::source::{bounded, in_cluster};
 
 /// Where a kubelet listens by default.
 const PORT: u16 = 10_250;
-/// The configuration changes with a restart of the kubelet only. The kubelet asks the API server whether the token may read it.
+/// The configuration changes with a restart of the kubelet only, which is seen by its process where `/proc` shows it. The kubelet asks the API
+/// server whether the token may read it.
 const EVERY: Duration = Duration::from_secs(600);
+/// How often the process is looked at, and a kubelet that has just started is asked again until it answers.
+const LOOK: Duration = Duration::from_secs(10);
+/// For how long it is asked so often: a start takes a while, but a kubelet that refuses goes on refusing.
+const STARTING: u32 = 30;
 const LIMIT: Duration = Duration::from_secs(10);
 /// A kubelet that answered and then does not: after so many attempts another configuration may be in force.
 const FAILURES: u32 = 3;
@@ -189,18 +195,52 @@ pub(super) fn parse(body: &[u8]) -> Result<Shutdown, Invalid> {
 }
 
 /// Sends what the kubelet answers, when it changes, until nobody reads.
-pub(super) async fn follow(kubelet: Configz, answers: mpsc::Sender<Input>) {
-    let mut said = Said::default();
+pub(super) async fn follow(kubelet: Configz, mut running: Running, answers: mpsc::Sender<Input>) {
+    let (mut said, mut turns) = (Said::default(), Turns::default());
     loop {
-        if let Some(event) = said.next(kubelet.ask().await)
+        // Before the question: a kubelet that starts after the answer is another one.
+        running.search();
+        let answer = kubelet.ask().await;
+        turns.asked(answer.is_ok());
+        if let Some(event) = said.next(answer)
             && answers.send(Input::Node(event)).await.is_err()
         {
             return;
         }
-        tokio::select! {
-            () = sleep(EVERY) => {}
-            () = answers.closed() => return,
+        loop {
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                () = answers.closed() => return,
+            }
+            if turns.is_due(running.is_another()) {
+                break;
+            }
         }
+    }
+}
+
+/// When the kubelet is asked.
+#[derive(Default)]
+struct Turns {
+    /// Looks since the last question.
+    looks: u32,
+    /// How often a kubelet that has just started may still be asked at once.
+    starting: u32,
+}
+
+impl Turns {
+    fn asked(&mut self, has_answered: bool) {
+        self.looks = 0;
+        self.starting = if has_answered { 0 } else { self.starting.saturating_sub(1) };
+    }
+
+    /// After each [`LOOK`].
+    fn is_due(&mut self, is_another: bool) -> bool {
+        self.looks += 1;
+        if is_another {
+            self.starting = STARTING;
+        }
+        self.starting > 0 || LOOK * self.looks >= EVERY
     }
 }
 

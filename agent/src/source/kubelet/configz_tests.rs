@@ -193,6 +193,27 @@ fn only_a_kubelet_that_answered_before_becomes_unknown() {
     assert!(matches!(said.next(periods(30)), Some(NodeEvent::Kubelet { config: Ok(_) })));
 }
 
+/// A kubelet that was restarted with other periods was judged by the old ones for ten minutes.
+#[test]
+fn a_kubelet_that_took_the_place_of_another_is_asked_at_once_until_it_answers() {
+    let mut turns = Turns::default();
+    let looks = |turns: &mut Turns| (1..).find(|_| turns.is_due(false)).unwrap();
+    turns.asked(true);
+    assert_eq!(LOOK * looks(&mut turns), EVERY);
+    turns.asked(true);
+    assert!(!turns.is_due(false));
+    assert!(turns.is_due(true));
+    for _ in 1..STARTING {
+        turns.asked(false);
+        assert!(turns.is_due(false));
+    }
+    turns.asked(false);
+    assert!(!turns.is_due(false), "a kubelet that refuses is not asked so often for ever");
+    assert!(turns.is_due(true));
+    turns.asked(true);
+    assert_eq!(LOOK * looks(&mut turns), EVERY);
+}
+
 #[test]
 fn an_address_has_the_kubelets_port_unless_it_has_its_own() {
     let read = |text: &str| text.parse::<Address>().map(|address| address.to_string());

@@ -26,7 +26,7 @@ use config::{Invalid, Merged, Shutdown};
 pub use configz::{Address, Configz, ConfigzError, NotAnAddress};
 use flags::Flags;
 use places::{PLACES, Place};
-pub use process::KubeletProcess;
+pub use process::{KubeletProcess, Running};
 pub use watch::{KubeletFiles, Paths};
 
 /// A configuration has a few kilobytes.

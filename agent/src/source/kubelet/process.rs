@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use epitaph_core::ids::Pid;
 use epitaph_core::time::{Boot, TICK_NS};
@@ -43,6 +43,49 @@ pub fn find(proc: &Path, units: &[String]) -> Option<KubeletProcess> {
     // In a unit first, then the oldest.
     found.sort_by_key(|(is_unit, process)| (!is_unit, process.start, process.pid));
     found.into_iter().next().map(|(_, process)| process)
+}
+
+/// Which kubelet runs, looked at again and again: another process may have read another configuration.
+pub struct Running {
+    proc: PathBuf,
+    units: Vec<String>,
+    /// The last one that was found.
+    seen: Option<(Pid, Boot)>,
+}
+
+impl Running {
+    pub fn new(proc: &Path, units: &[String]) -> Running {
+        Running {
+            proc: proc.to_owned(),
+            units: units.to_owned(),
+            seen: None,
+        }
+    }
+
+    /// Looks at every process, unless the known kubelet still runs.
+    pub fn search(&mut self) {
+        if !self.runs() {
+            let found = find(&self.proc, &self.units);
+            self.seen = found.map(|process| (process.pid, process.start)).or(self.seen);
+        }
+    }
+
+    /// Whether a kubelet has taken the place of the known one. One that ended without a successor is none: a node that shuts down stops its
+    /// kubelet, whose configuration was in force. Without a known one only [`Running::search`] finds one: `/proc` may hide it.
+    pub fn is_another(&mut self) -> bool {
+        let before = self.seen;
+        if before.is_some() {
+            self.search();
+        }
+        self.seen != before
+    }
+
+    fn runs(&self) -> bool {
+        self.seen.is_some_and(|(pid, begin)| {
+            let stat = fs::read(self.proc.join(pid.to_string()).join("stat"));
+            stat.is_ok_and(|stat| start(&String::from_utf8_lossy(&stat)) == Some(begin))
+        })
+    }
 }
 
 fn read(proc: &Path, pid: Pid, units: &[String]) -> Option<(bool, KubeletProcess)> {

@@ -417,3 +417,43 @@ fn the_kubelet_of_a_unit_comes_before_others_of_its_name() {
     let found = process::find(directory.path(), &["other.service".to_owned()]).unwrap();
     assert_eq!(found.pid, Pid(7));
 }
+
+/// A node that shuts down stops its kubelet, which is not another kubelet.
+#[test]
+fn a_kubelet_that_takes_the_place_of_another_is_seen() {
+    use std::os::unix::fs::MetadataExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let proc = directory.path();
+    if proc.metadata().unwrap().uid() != 0 {
+        return;
+    }
+    let begins = |pid: u32, ticks: u64| {
+        let of = proc.join(pid.to_string());
+        fs::create_dir_all(&of).unwrap();
+        let zeros = "0 ".repeat(17);
+        for (name, text) in [
+            ("comm", "kubelet\n".to_owned()),
+            ("cgroup", "0::/system.slice/kubelet.service\n".to_owned()),
+            ("cmdline", "kubelet\0".to_owned()),
+            ("stat", format!("{pid} (kubelet) S 1 {zeros}{ticks} 0\n")),
+        ] {
+            fs::write(of.join(name), text).unwrap();
+        }
+    };
+    let ends = |pid: u32| fs::remove_dir_all(proc.join(pid.to_string())).unwrap();
+    let mut running = Running::new(proc, &["kubelet.service".to_owned()]);
+    assert!(!running.is_another(), "none is known");
+    begins(7, 100);
+    assert!(!running.is_another(), "not searched for");
+    running.search();
+    assert!(!running.is_another());
+    ends(7);
+    assert!(!running.is_another());
+    begins(7, 200);
+    assert!(running.is_another(), "the same pid");
+    assert!(!running.is_another());
+    ends(7);
+    begins(8, 300);
+    assert!(running.is_another());
+    assert!(!running.is_another());
+}

@@ -11,7 +11,7 @@ use epitaph_core::node::{KubeletShutdown, NodeEvent};
 use tokio::sync::mpsc;
 
 use super::flags::Flags;
-use super::{Configz, KubeletError, configured, configz, shutdown_state};
+use super::{Configz, KubeletError, Running, configured, configz, shutdown_state};
 use crate::error::{HasRemedy as _, chain};
 use crate::source::bounded;
 use crate::source::files::{Directory, FileError};
@@ -54,15 +54,15 @@ pub struct KubeletFiles {
 }
 
 impl KubeletFiles {
-    /// In a runtime, where a kubelet is to be asked.
+    /// In a runtime, where a kubelet is to be asked: again when another one runs.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(paths: Paths, kubelet: Option<Configz>) -> io::Result<KubeletFiles> {
+    pub fn start(paths: Paths, kubelet: Option<(Configz, Running)>) -> io::Result<KubeletFiles> {
         let (answers, inputs) = mpsc::channel(QUEUE);
         let (stop, stopped) = channel::<()>();
-        if let Some(kubelet) = kubelet {
-            tokio::spawn(configz::follow(kubelet, answers.clone()));
+        if let Some((kubelet, running)) = kubelet {
+            tokio::spawn(configz::follow(kubelet, running, answers.clone()));
         }
         if paths.is_empty() {
             return Ok(KubeletFiles { inputs, _stop: stop });

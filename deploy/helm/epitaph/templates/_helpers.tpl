@@ -47,7 +47,7 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 
 {{- define "epitaph.image" -}}
 {{- if not .Values.image.repository }}
-{{- fail "image.repository is not set, and there is no public image of Epitaph. Build and push one: cargo xtask image --push REGISTRY/epitaph:TAG (docs/install.md); then: --set image.repository=REGISTRY/epitaph --set image.tag=TAG" }}
+{{- fail "image.repository is not set, and there is no public image of Epitaph. From a release, which is in a registry (docs/releases.md): --set image.repository=HOST/PREFIX/epitaph. From the checkout: cargo xtask image --push REGISTRY/epitaph:TAG (docs/install.md); then: --set image.repository=REGISTRY/epitaph --set image.tag=TAG" }}
 {{- end -}}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ControlPlane;
-use crate::cluster::credentials::{Proof, kubeconfig, write_private};
+use crate::cluster::credentials::{Pair, Proof, kubeconfig, write_private};
 use crate::cluster::helm::Helm;
 use crate::cluster::kubectl::Kubectl;
 
@@ -38,6 +38,15 @@ impl ControlPlane {
     /// The file cannot be read.
     pub fn authority(&self) -> anyhow::Result<String> {
         Ok(self.signer("ca")?.certificate)
+    }
+
+    /// The certificate with which a kubelet proves that it is that node's, to whoever knows [`Self::authority`].
+    ///
+    /// # Errors
+    /// It cannot be signed.
+    pub fn certificate_of_kubelet(&self, node: &str, addresses: &[String]) -> anyhow::Result<Pair> {
+        let names: Vec<&str> = [node].into_iter().chain(addresses.iter().map(String::as_str)).collect();
+        self.signer("ca")?.server(&format!("system:node:{node}"), &names)
     }
 
     /// A kubeconfig, as text, for any user, in one group or none; `server` is [`Self::url`] or [`Self::url_for_guests`].

@@ -17,6 +17,7 @@ pub const UP: &str = "epitaph: up";
 const CLUSTER_DNS: &str = "10.96.0.10";
 
 pub const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.json";
+const KUBELET_TLS: [&str; 2] = ["/etc/kubernetes/kubelet.crt", "/etc/kubernetes/kubelet.key"];
 
 pub struct File {
     /// Absolute, in the guest.
@@ -290,6 +291,13 @@ fn kubernetes(config: &NodeConfig) -> anyhow::Result<Vec<File>> {
         "rotateCertificates": false,
         "serializeImagePulls": false,
     });
+    let mut files = Vec::new();
+    if let Some(pair) = &config.kubelet_certificate {
+        let tls = json!({"tlsCertFile": KUBELET_TLS[0], "tlsPrivateKeyFile": KUBELET_TLS[1]});
+        merge(&mut kubelet, &tls);
+        files.push(File::text(KUBELET_TLS[0], 0o644, pair.certificate.as_str()));
+        files.push(File::text(KUBELET_TLS[1], 0o600, pair.key.as_str()));
+    }
     merge(&mut kubelet, &config.kubelet);
     let proxy = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -319,7 +327,7 @@ OOMScoreAdjust=-999
         config.name,
         config.addresses().join(",")
     );
-    Ok(vec![
+    files.extend([
         File::text("/etc/kubernetes/ca.pem", 0o644, config.ca_pem.as_str()),
         File::text(
             "/etc/kubernetes/kubelet.kubeconfig",
@@ -339,7 +347,8 @@ OOMScoreAdjust=-999
         ),
         File::text("/etc/systemd/system/kubelet.service", 0o644, kubelet_unit),
         File::text("/etc/systemd/system/kube-proxy.service", 0o644, PROXY_UNIT),
-    ])
+    ]);
+    Ok(files)
 }
 
 const PROXY_UNIT: &str = "\

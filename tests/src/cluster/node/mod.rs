@@ -20,7 +20,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cluster::credentials::{Proof, kubeconfig};
+use crate::cluster::credentials::{Pair, Proof, kubeconfig};
 use crate::cluster::images::Image;
 use crate::cluster::process::{Lifetime, Process};
 use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, NotInTime, Tools, kubelet_address, node_name};
@@ -28,6 +28,7 @@ use crate::http::free_port;
 use crate::timeout::{Late, until_within};
 
 pub use channel::{Ran, Shell, quoted};
+pub use files::KUBELET_CONFIG;
 
 /// The record of its process, and the file with its configuration.
 const MACHINE: &str = "machine";
@@ -47,6 +48,8 @@ pub struct NodeConfig {
     /// Both name the API server as the guest reaches it: [`crate::cluster::HOST_FOR_GUESTS`] and its port.
     pub kubelet_kubeconfig: String,
     pub kube_proxy_kubeconfig: String,
+    /// Of that authority, as `serverTLSBootstrap` brings it to a node. None: the kubelet signs one itself, which proves nothing.
+    pub kubelet_certificate: Option<Pair>,
     /// The group and port that only the nodes of one cluster share.
     pub lan: SocketAddrV4,
     pub memory_mib: u32,
@@ -69,6 +72,7 @@ impl NodeConfig {
             ca_pem: String::new(),
             kubelet_kubeconfig: unreachable.clone(),
             kube_proxy_kubeconfig: unreachable,
+            kubelet_certificate: None,
             lan: SocketAddrV4::new([239, 255, 77, index].into(), free_port()?),
             memory_mib: 1024,
             processors: 1,
@@ -260,13 +264,13 @@ impl Node {
     /// # Errors
     /// As [`Node::run`], or the kubelet is not healthy in time.
     pub fn configure_kubelet(&self, changes: &Value) -> anyhow::Result<()> {
-        let text = self.run(&format!("cat {}", files::KUBELET_CONFIG))?;
+        let text = self.run(&format!("cat {}", KUBELET_CONFIG))?;
         let mut config = serde_json::from_str(&text).context("parse the kubelet's configuration")?;
         files::merge(&mut config, changes);
         let script = format!(
             "printf %s {} >{} && systemctl restart kubelet",
             quoted(&serde_json::to_string_pretty(&config)?),
-            files::KUBELET_CONFIG
+            KUBELET_CONFIG
         );
         self.run(&script)?;
         self.until_healthy("kubelet", 10248)

@@ -17,7 +17,7 @@ use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
 use super::stories::manifest::{merge, victim};
 use super::{Cluster, node_name};
-use crate::cluster::node::Node;
+use crate::cluster::node::{KUBELET_CONFIG, Node};
 use crate::sys::boot_now;
 use crate::timeout::{holds, until_within};
 use asked::{NodeSight, Pod};
@@ -134,7 +134,7 @@ const PRIORITY: i32 = 1000;
 /// The story could not be played.
 pub fn play(stage: &Stage, case: Case) -> anyhow::Result<Vec<String>> {
     let name = format!("shutdown-{}", case.name());
-    deploy_with_role(&stage.cluster)?;
+    install(&stage.cluster, case)?;
     let played = play_here(stage, case, &name);
     // Whatever happened, the node is whole for what follows; its boot brings the kubelet's configuration back.
     let restored = restore(stage);
@@ -391,12 +391,15 @@ fn restore(stage: &Stage) -> anyhow::Result<()> {
     until_ready(stage, &machine)
 }
 
-/// With the role of logind, and the kubelet's configuration in sight. The other stories run with them as well as without.
-fn deploy_with_role(cluster: &Cluster) -> anyhow::Result<()> {
-    deploy::deploy_with(
-        cluster,
-        json!({"agent": {"kubelet": {"config": "/etc/kubernetes/kubelet.json"}}}),
-    )
+/// The default installation, whose agent asks the kubelet itself; for one case with the kubelet's file, as where a kubelet cannot be asked.
+fn install(cluster: &Cluster, case: Case) -> anyhow::Result<()> {
+    match case {
+        Case::OutlivesItsPhase => {
+            let file = json!({"agent": {"kubelet": {"config": KUBELET_CONFIG}}});
+            deploy::deploy_with(cluster, file)
+        }
+        _ => deploy::deploy(cluster),
+    }
 }
 
 /// A Deployment, spread over the nodes, and what the case needs beside it. All tolerate a node that is away for longer than the story.
