@@ -6,14 +6,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use nix::libc::{SIGKILL, SIGTERM};
 
-use crate::sys::kill;
+use crate::sys::{kill, locked};
 use crate::timeout::exit_within;
 
 /// Lines of the agent's log that are kept for an error message.
@@ -72,7 +72,7 @@ impl Agent {
             }),
             std::thread::spawn(move || {
                 for line in stderr.lines().map_while(Result::ok) {
-                    let mut log = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut log = locked(&kept);
                     if log.len() == LOG_LINES {
                         log.pop_front();
                     }
@@ -85,7 +85,7 @@ impl Agent {
 
     /// The last lines of its log.
     pub fn log(&self) -> String {
-        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = locked(&self.log);
         log.iter().map(|line| format!("    {line}\n")).collect()
     }
 

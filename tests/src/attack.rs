@@ -21,7 +21,7 @@ use crate::network::Network;
 use crate::play::{Players, Role};
 use crate::service::Service;
 use crate::stories::all;
-use crate::sys::random_hex;
+use crate::sys::{locked, random_hex};
 use crate::timeout::until;
 
 /// Victims at a time.
@@ -275,7 +275,7 @@ fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<R
             let story = all().find(|story| story.name == name);
             let role = players.cast(story.with_context(|| format!("no story {name}"))?)?;
             players.play(&role)?;
-            played.lock().unwrap_or_else(PoisonError::into_inner).push(role);
+            locked(&played).push(role);
         }
     };
     thread::scope(|scope| {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -17,7 +17,7 @@ use crate::programs;
 use crate::report::{Case, Kind, Report};
 use crate::stories::{all, stories};
 use crate::story::Story;
-use crate::sys::random_hex;
+use crate::sys::{locked, random_hex};
 
 /// What to play, with what.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Rep
             let (players, to) = (&players, to.clone());
             scope.spawn(move || {
                 loop {
-                    let Some((index, role)) = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else {
+                    let Some((index, role)) = locked(&waiting).pop_front() else {
                         return;
                     };
                     let played = players.play(role).map_err(|e| format!("{e:#}"));
@@ -166,7 +166,7 @@ pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Rep
         table.listen(print);
         // Without an agent there is nothing to play for.
         if table.agent_ended {
-            waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            locked(&waiting).clear();
         }
     });
     if table.agent_ended {

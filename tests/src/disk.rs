@@ -9,14 +9,14 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, ensure};
 use nix::libc::{EAGAIN, EINTR, EIO, ENOENT, ENOSYS};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::sys::loop_device;
+use crate::sys::{locked, loop_device};
 
 /// The smallest piece that a disk writes whole, bytes.
 const SECTOR: usize = 512;
@@ -46,7 +46,7 @@ struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

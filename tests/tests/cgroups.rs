@@ -13,7 +13,7 @@ use epitaph_tests::machine::is_root;
 use epitaph_tests::privileges::executable;
 use epitaph_tests::report::Report;
 use epitaph_tests::skip::skip;
-use epitaph_tests::sys::random_hex;
+use epitaph_tests::sys::{locked, random_hex};
 
 /// One of each sort: by itself, on demand, against its will, at once or by itself in no pid namespace of its own, by a stranger, with clients.
 const STORIES: [&str; 11] = [
@@ -128,7 +128,7 @@ fn players() -> anyhow::Result<PathBuf> {
 }
 
 fn play(agent: PathBuf, inhabitants: Inhabitants) -> anyhow::Result<Report> {
-    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _alone = locked(&MACHINE);
     let mut options = Options::new(agent, players()?);
     options.only = STORIES.map(str::to_owned).to_vec();
     options.inhabitants = inhabitants;

@@ -3,7 +3,7 @@
 //! `cargo xtask bench --only attacks` plays ten times as many victims, at several rates.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::ensure;
 use epitaph_tests::agent::program;
@@ -12,6 +12,7 @@ use epitaph_tests::cgroup::Mounts;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::network::Network;
 use epitaph_tests::skip::skip;
+use epitaph_tests::sys::locked;
 
 const VICTIMS: usize = 20;
 
@@ -28,7 +29,7 @@ fn under(test: &str, attackers: &[(Attack, Rate)], names: &[&str]) -> anyhow::Re
         skip(test, "no cgroup v2");
         return Ok(());
     }
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = locked(&MACHINE);
     let mut players = PathBuf::from(env!("CARGO_BIN_EXE_victim"));
     players.pop();
     let directory = tempfile::tempdir()?;

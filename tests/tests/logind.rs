@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -17,7 +17,7 @@ use epitaph_tests::http::get;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
-use epitaph_tests::sys::kill;
+use epitaph_tests::sys::{kill, locked};
 use epitaph_tests::timeout::{TIMEOUT, ended, holds, until};
 use nix::libc::SIGTERM;
 use serde_json::{Value, json};
@@ -294,7 +294,7 @@ impl Role {
         let (logged, kept) = (BufReader::new(child.stderr.take().context("no standard error")?), log.clone());
         std::thread::spawn(move || {
             for line in logged.lines().map_while(Result::ok) {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) += &format!("{line}\n");
+                *locked(&kept) += &format!("{line}\n");
             }
         });
         let lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
@@ -336,7 +336,7 @@ impl Role {
     }
 
     fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.log).clone()
     }
 
     /// KiB, resident.

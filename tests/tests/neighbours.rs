@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -13,7 +13,7 @@ use epitaph_tests::play::{Players, Role};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
-use epitaph_tests::sys::kill;
+use epitaph_tests::sys::{kill, locked};
 use epitaph_tests::timeout::{holds, until, until_within};
 use epitaph_tests::watch::Watch;
 use nix::libc::SIGKILL;
@@ -43,7 +43,7 @@ impl Stage {
             skip(test, "observing needs root");
             return Ok(None);
         }
-        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = locked(&MACHINE);
         let directory = tempfile::tempdir()?;
         Ok(Some(Stage {
             epitaph: Epitaph::copied(&program(&binaries()), directory.path())?,

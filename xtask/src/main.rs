@@ -16,6 +16,7 @@ mod debian;
 mod demo;
 mod deny;
 mod dist;
+mod faults;
 mod fresh;
 mod fuzz;
 mod go;
@@ -58,9 +59,9 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,... | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,... [--tests TEST,...] | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve] | faults [NAME...]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
-                --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy (timing: those that a loaded machine can disturb); \
+                --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy (timing: those that a loaded machine can disturb); --tests: of them, the tests with these names; \
                 --repeat: so many runs in a row, beside so many busy loops (--loops), without a retry, with a row in docs/tiers.md; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
@@ -77,7 +78,8 @@ const TASKS: &[Task] = &[
                 random: N (200) histories drawn from the seed S (by default another each time), played by real processes with clients, and compared with the processes' own logs; \
                 a failing history is printed with its seed and shrunk; --history plays one again; --self-test swaps the truths of two, \
                 and must report both; --kill-agents: one agent after the other with a journal, each killed after 4 to 9 s; \
-                --starve: an agent that is stopped and continued all the time (root)",
+                --starve: an agent that is stopped and continued all the time (root); \
+                faults: whether the tests find deliberate faults of the product, one at a time, in a copy of the checkout in target/faults (root)",
         run: test::task,
     },
     Task {

@@ -81,6 +81,12 @@ const TIERS: &[Tier] = &[
     tier("journal", "test journal", false, "1,000 kills of agents, 50 power cuts"),
     tier("fresh", "test fresh", false, "the README's commands in a minimal Debian"),
     tier("random", "test random", false, "200 random histories against an oracle"),
+    tier(
+        "faults",
+        "test faults",
+        false,
+        "deliberate faults of the product, each found by a test that looks for it",
+    ),
     tier("fuzz", "fuzz", false, "an hour of hostile bytes"),
 ];
 
@@ -189,7 +195,7 @@ fn run(tier: &Tier, stamp: &Stamp) -> Result<Outcome> {
 }
 
 /// The totals, if this is a closing line of `cargo xtask test`: `12 passed, 0 failed, 1 skipped`.
-fn closing(line: &str) -> Option<String> {
+pub fn closing(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         [passed, "passed,", failed, "failed,", skipped, "skipped"]

@@ -102,6 +102,21 @@ const WITH_FEATURES: [&str; 7] = [
     "fuzz",
 ];
 
+/// Whether the suite plays neither processes nor servers, as far as the lists know.
+#[cfg(test)]
+pub fn is_pure(name: &str) -> bool {
+    Lane::of(name).0 == Lane::Pure
+}
+
+impl Suite {
+    /// With these tests alone: those with one of these texts in their names. Only libtest knows several texts: another harness runs all.
+    pub fn choose(&mut self, tests: &[&str]) {
+        if !self.own_harness {
+            self.args.extend(tests.iter().map(|test| (*test).to_owned()));
+        }
+    }
+}
+
 impl Lane {
     pub const ALL: [Lane; 3] = [Lane::Live, Lane::Servers, Lane::Pure];
 
@@ -174,6 +189,49 @@ pub fn of(selection: &[&str], what: &str) -> Result<(Vec<Suite>, Built)> {
     Ok((suites, Built::reported(&messages)))
 }
 
+/// What the tests in `tests/tests` run. The example has cargo join the features of dependencies as for tests, and build nothing once more.
+const PROGRAMS: [&str; 10] = [
+    "--bin",
+    "epitaph",
+    "--bin",
+    "demo",
+    "--bin",
+    "kubectl-epitaph",
+    "--bin",
+    "random-histories",
+    "--example",
+    "grpc-server",
+];
+
+/// The suites of these names alone, for one who builds them again and again; and the programs that they run, if they run any.
+pub fn named(names: &[&str]) -> Result<(Vec<Suite>, Option<Built>)> {
+    let mut suites = Vec::new();
+    // By itself a package can have other features of its dependencies: these two have few.
+    for (suite, package) in [("epitaph_core (lib)", "epitaph-core"), ("epitaph_ebpf (lib)", "epitaph-ebpf")] {
+        if names.contains(&suite) {
+            suites.extend(of(&["--package", package, "--lib"], &format!("building {suite}"))?.0);
+        }
+    }
+    let mut selection = Vec::new();
+    for name in names {
+        match name.split_once(" (") {
+            _ if *name == DOC => suites.push(documentation()),
+            _ if *name == FOR_PODS || suites.iter().any(|suite: &Suite| suite.name == *name) => {}
+            Some((_, "lib)")) if selection.contains(&"--lib") => {}
+            Some((_, "lib)")) => selection.push("--lib"),
+            Some((program, _)) => selection.extend(["--bin", program]),
+            None => selection.extend(["--test", *name]),
+        }
+    }
+    if !selection.is_empty() {
+        suites.extend(of(&selection, "building the tests that were named")?.0);
+    }
+    suites.retain(|suite| names.contains(&&*suite.name));
+    let runs_programs = selection.contains(&"--test");
+    let programs = runs_programs.then(|| Built::of(&PROGRAMS, "building the programs that the tests run"));
+    Ok((suites, programs.transpose()?))
+}
+
 /// See [`FOR_PODS`].
 pub fn for_pods() -> Result<Vec<Suite>> {
     let selection = [&["--package", "epitaph", "--lib"][..], &dist::FOR_PODS].concat();
@@ -239,7 +297,11 @@ pub fn lanes(suites: Vec<Suite>, only: Option<&str>) -> Result<Vec<(Lane, VecDeq
         let missing = wanted.iter().filter(|name| !names.contains(*name));
         missing.map(|name| (*name).to_owned()).collect()
     };
-    let listed = missing(&[SERVERS, PURE, OF_TIMING].concat());
+    // Of named ones alone the others were not built.
+    let listed = match only {
+        None | Some(TIMING) => missing(&[SERVERS, PURE, OF_TIMING].concat()),
+        Some(_) => Vec::new(),
+    };
     if names.len() != suites.len() || !listed.is_empty() {
         bail!("the lanes in xtask/src/suites.rs do not fit: two suites of a name in {names:?}, or without a suite: {listed:?}");
     }

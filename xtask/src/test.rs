@@ -8,12 +8,12 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use pico_args::Arguments;
 
 use crate::{
     agent::Built,
-    bpf, cluster, deb, debian, deny, dist, done, fresh, go,
+    bpf, cluster, deb, debian, deny, dist, done, faults, fresh, go,
     go::NoGo,
     image, in_a_row, jaeger, journal, kernels, monitoring, platforms, programs, random, release, shell, skips,
     skips::Allowed,
@@ -25,6 +25,7 @@ use crate::{
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let (unprivileged, times) = (args.contains("--unprivileged"), args.contains("--times"));
     let only: Option<String> = args.opt_value_from_str("--only")?;
+    let tests: Option<String> = args.opt_value_from_str("--tests")?;
     let repeat: Option<usize> = args.opt_value_from_str("--repeat")?;
     let loops: Option<usize> = args.opt_value_from_str("--loops")?;
     match args.subcommand().context("reading what to test")?.as_deref() {
@@ -43,14 +44,19 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         Some("programs") => return programs::task(args),
         Some("journal") => return journal::task(args),
         Some("random") => return random::task(args),
+        Some("faults") => return faults::task(args),
         Some(other) => bail!("no test tier `{other}`; `cargo xtask` lists the tasks"),
     }
     done(args)?;
     if !shell::is_root() && !unprivileged {
         bail!("the probes and the stories need root; run as root, or with --unprivileged to skip them (skips are counted)");
     }
+    if tests.is_some() && only.is_none() {
+        bail!("--tests needs --only: of which programs?");
+    }
     let (begin, mut steps) = (Stopwatch::start(), Steps::default());
     if repeat.is_some() || loops.is_some() {
+        ensure!(tests.is_none(), "--repeat runs whole programs: not with --tests");
         let (ready, suites) = Ready::set_up(only.as_deref(), &mut steps)?;
         let run = || {
             if only.is_none() {
@@ -64,7 +70,9 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     if only.is_none() {
         checks(&mut steps)?;
     }
-    let (ready, suites) = Ready::set_up(only.as_deref(), &mut steps)?;
+    let (ready, mut suites) = Ready::set_up(only.as_deref(), &mut steps)?;
+    let chosen: Vec<&str> = tests.iter().flat_map(|tests| tests.split(',')).collect();
+    suites.iter_mut().for_each(|suite| suite.choose(&chosen));
     let (counts, ran) = ready.run(suites, only.as_deref(), times)?;
     if times {
         println!("{}", times::table(&steps, &ran, begin.elapsed()));
@@ -116,20 +124,29 @@ impl Ready {
         if !kernels.missing.is_empty() {
             holding.insert("no-kernel-packages".into());
         }
-        let (mut suites, built) = steps.step("workspace and tests: build", built)?;
+        let named: Option<Vec<&str>> = only
+            .filter(|only| *only != suites::TIMING)
+            .map(|only| only.split(',').collect());
+        let (mut suites, built) = steps.step("workspace and tests: build", || match &named {
+            Some(named) => suites::named(named),
+            None => built().map(|(suites, built)| (suites, Some(built))),
+        })?;
         // Most of the crates once more: not for one who names other programs.
         if only.is_none_or(|only| only.split(',').any(|name| name == suites::FOR_PODS)) {
             suites.extend(steps.step("tests of the program for pods: build", suites::for_pods)?);
         }
-        let demo = built.bin("demo")?;
-        if shell::is_root() && !steps.step("programs of Debian", || programs::of_everyday(&demo)) {
+        let program = |name| built.as_ref().map(|built| built.bin(name)).transpose();
+        if let Some(demo) = program("demo")?
+            && shell::is_root()
+            && !steps.step("programs of Debian", || programs::of_everyday(&demo))
+        {
             holding.insert("no-programs".into());
         }
 
         let recorded = shell::root().join("target/xtask/skips.txt");
         fs::create_dir_all(shell::root().join("target/xtask")).context("creating target/xtask")?;
         let mut variables = vec![
-            ("EPITAPH_BIN", Some(built.bin("epitaph")?)),
+            ("EPITAPH_BIN", program("epitaph")?),
             ("EPITAPH_SKIPS", Some(recorded.clone())),
             ("EPITAPH_KERNEL_BTF", Some(kernels.dir.clone())),
             ("EPITAPH_JAEGER", jaeger),

@@ -159,6 +159,7 @@ fn lost(stats: &JournalStats) -> u64 {
 #[cfg(test)]
 mod tests {
     use epitaph_core::correlate::Limits;
+    use epitaph_core::event::Kind;
     use epitaph_core::fixtures::terminations::observation;
     use epitaph_core::input::ProbeState;
 
@@ -195,6 +196,48 @@ mod tests {
         });
         fed.unwrap();
         assert_eq!(seen, [40, 70, 100, 107].map(at));
+        next.thread.close(Duration::from_secs(30));
+    }
+
+    /// In a storm not each loss is kept as it came, and none is forgotten.
+    #[test]
+    fn losses_over_the_bound_of_a_second_reach_the_next_agent() {
+        const STORM: u64 = 100;
+        let directory = tempfile::tempdir().unwrap();
+        let options = journal::Options {
+            directory: directory.path().join("journal"),
+            group: None,
+            max_bytes: 64 << 20,
+            pid: 1,
+        };
+        let opened = journal::open(&options, &observation(), &|| false).unwrap();
+        let mut evidence = Evidence::new(opened.journal.clone());
+        let core = Correlator::new(Limits::default());
+        let now = observation().since;
+        let lost = Input::lost_by_machine(Kind::SignalGenerate, now, 1);
+        for input in std::iter::repeat_n(&lost, STORM as usize).chain([&Input::Tick]) {
+            let noted = evidence.before(&core, input);
+            let copy = noted.copy(input);
+            evidence.after(&core, now, &noted, copy.as_ref(), false);
+        }
+        opened.thread.close(Duration::from_secs(30));
+        let next = journal::open(&options, &observation(), &|| false).unwrap();
+        let (mut losses, mut kept) = (0, 0);
+        let fed: Result<(), ()> = next.past.replay(|_, input| {
+            if let Input::Lost {
+                kind: Kind::SignalGenerate,
+                count,
+                ..
+            } = input
+            {
+                losses += 1;
+                kept += count;
+            }
+            Ok(())
+        });
+        fed.unwrap();
+        assert_eq!(kept, STORM);
+        assert!(losses < STORM, "{losses}");
         next.thread.close(Duration::from_secs(30));
     }
 

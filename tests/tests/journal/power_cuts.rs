@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::disk::{Disk, Mounted, Position};
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
+use epitaph_tests::sys::locked;
 use serde_json::Value;
 
 use crate::boots::{self, Cut};
@@ -58,7 +59,7 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
         let (position, received) = (position.clone(), received.clone());
         move |body| {
             let at = (position.now(), body.to_vec());
-            received.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+            locked(&received).push(at);
         }
     })?;
 
@@ -84,7 +85,7 @@ fn nothing_synced_is_lost_to_a_power_cut() -> anyhow::Result<()> {
     }
     let (subject, within) = open.context("no termination was cut")?;
     let (first, last) = (first.context("no run")?, position.now());
-    let received = received.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let received = locked(&received).clone();
     let sent = received.iter().flat_map(|(_, body)| fields(body)).count();
     ensure!(sent >= STORIES.len(), "the collector got {sent} traces");
 

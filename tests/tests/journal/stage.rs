@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -18,6 +18,7 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
+use epitaph_tests::sys::locked;
 use epitaph_tests::timeout::holds;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -180,7 +181,7 @@ impl Collector {
     }
 
     pub fn bodies(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// How often it got that request, alone or with others.

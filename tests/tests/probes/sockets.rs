@@ -119,7 +119,9 @@ fn refused_reset_and_cut_connections_are_the_servers() {
     assert_eq!(cut.remote.ip().to_string(), "::1");
     server.wait();
 
-    // Disarmed, the port belongs to no cgroup again.
+    // Disarmed, the port belongs to no cgroup again. Another cgroup is armed: otherwise no program looks at the refusal.
+    let other = need!(Cgroup::v2(), "no cgroup v2");
+    probes.kernel.arm(other.id()).expect("arm");
     probes.kernel.disarm(cgroup.id()).expect("disarm");
     probes.kernel.give_back_ports().expect("give back");
     probes.drain();

@@ -251,6 +251,38 @@ fn no_label_holds_an_id_or_a_name_that_a_process_chose() {
     assert_eq!(text.lines().count(), before + new);
 }
 
+/// Seven numbers: with zeros, or the same ones, an outcome could be counted as another.
+#[test]
+fn each_outcome_of_connections_has_a_label_of_its_own() {
+    let metrics = metrics();
+    let mut t = sample::ignored();
+    let traffic = &mut t.facts.traffic;
+    let counts = [
+        &mut traffic.accepted,
+        &mut traffic.refused,
+        &mut traffic.reset,
+        &mut traffic.cut,
+        &mut traffic.undecided,
+        &mut traffic.idle_closed,
+        &mut traffic.rejected,
+    ];
+    for (number, count) in (1..).zip(counts) {
+        count.count = number;
+    }
+    metrics.report(NOW, &Report::Terminated(Box::new(t)));
+    let text = counted(&metrics);
+    let connections = text.lines().filter(|line| line.starts_with("epitaph_connections"));
+    expect![[r#"
+        epitaph_connections_total{outcome="accepted"} 1
+        epitaph_connections_total{outcome="cut"} 4
+        epitaph_connections_total{outcome="idle_closed"} 6
+        epitaph_connections_total{outcome="refused"} 2
+        epitaph_connections_total{outcome="rejected"} 7
+        epitaph_connections_total{outcome="reset"} 3
+        epitaph_connections_total{outcome="undecided"} 5"#]]
+    .assert_eq(&connections.collect::<Vec<_>>().join("\n"));
+}
+
 #[test]
 fn connections_that_were_not_observed_are_not_counted() {
     let metrics = metrics();

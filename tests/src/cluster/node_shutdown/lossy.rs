@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
 
 use anyhow::{Context as _, ensure};
@@ -16,7 +16,7 @@ use super::super::stories::NAMESPACE;
 use super::super::stories::manifest::{container, merge, pod};
 use super::asked::Pod;
 use super::{NODE, OTHER, Off, SOON, power_off, power_on, shown};
-use crate::sys::wall_seconds;
+use crate::sys::{locked, wall_seconds};
 use crate::traces::tag;
 use crate::victim::load::Totals;
 
@@ -170,16 +170,14 @@ impl Slices {
                 let Ok(slice) = slice else { break };
                 let ready = ready_on(&slice, &node_name(NODE));
                 let name = text(&slice["metadata"]["name"]);
-                kept.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push((wall_seconds(), name, ready));
+                locked(&kept).push((wall_seconds(), name, ready));
             }
         });
         Ok(Slices { kubectl, reader, seen })
     }
 
     fn are_ready(&self) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = locked(&self.seen);
         seen.iter().any(|(_, _, ready)| !ready.is_empty())
     }
 
@@ -188,7 +186,7 @@ impl Slices {
         let _ = self.kubectl.kill();
         let _ = self.kubectl.wait();
         let _ = self.reader.join();
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = locked(&self.seen);
         let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
         let mut was_ready = false;
         for (at, slice, addresses) in seen.iter() {
