@@ -224,7 +224,9 @@ pub fn named(names: &[&str]) -> Result<(Vec<Suite>, Option<Built>)> {
         }
     }
     if !selection.is_empty() {
-        suites.extend(of(&selection, "building the tests that were named")?.0);
+        let mut others = of(&selection, "building the tests that were named")?.0;
+        others.retain(|other| suites.iter().all(|suite: &Suite| suite.name != other.name));
+        suites.extend(others);
     }
     suites.retain(|suite| names.contains(&&*suite.name));
     let runs_programs = selection.contains(&"--test");
