@@ -154,7 +154,7 @@ pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Rep
             let (players, to) = (&players, to.clone());
             scope.spawn(move || {
                 loop {
-                    let Some((index, role)) = locked(&waiting).pop_front() else {
+                    let Some((index, role)) = locked(waiting).pop_front() else {
                         return;
                     };
                     let played = players.play(role).map_err(|e| format!("{e:#}"));
@@ -166,7 +166,7 @@ pub fn run(options: &Options, print: &mut dyn FnMut(&str)) -> anyhow::Result<Rep
         table.listen(print);
         // Without an agent there is nothing to play for.
         if table.agent_ended {
-            locked(&waiting).clear();
+            locked(waiting).clear();
         }
     });
     if table.agent_ended {
