@@ -197,6 +197,8 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
             other => Err(format!("{other:?}")),
         })
     })?;
+    // Until then an attempt may have been admitted.
+    let written = api.epitaphs("shop")?;
 
     // A node that is taken over has the token of its agent: it forges another node's, changes one, moves one to itself, or lies in the
     // label.

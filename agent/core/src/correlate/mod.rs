@@ -253,7 +253,7 @@ impl Correlator {
                 self.pods.api_clock(clock);
             }
             Input::Pods(state) => {
-                self.node.pods_state(&state);
+                self.node.pods_state(self.now, &state);
                 if let Some(previous) = &mut self.previous {
                     previous.state(now, &state, &mut answers.reports);
                 }

@@ -116,7 +116,10 @@ pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Ve
     gone
 }
 
-/// Takes out what is beyond `most`: each node keeps its first, then its second, and so on, as long as there is room.
+/// Unclean ones of each node that no clean one pushes out.
+const UNCLEAN_OF_NODE: usize = 10;
+
+/// Takes out what is beyond `most`: each node keeps its first unclean ones, then its next one, and so on, as long as there is room.
 fn beyond(all: &mut Vec<KnownEpitaph>, most: usize) -> Vec<KnownEpitaph> {
     if all.len() <= most {
         return Vec::new();
@@ -129,7 +132,10 @@ fn beyond(all: &mut Vec<KnownEpitaph>, most: usize) -> Vec<KnownEpitaph> {
         .map(|epitaph| {
             let count = of_node.entry(&epitaph.node).or_default();
             *count += 1;
-            *count
+            match epitaph.unclean && *count <= UNCLEAN_OF_NODE {
+                true => 0,
+                false => *count,
+            }
         })
         .collect();
     let mut ranked: Vec<(usize, KnownEpitaph)> = places.into_iter().zip(all.drain(..)).collect();
@@ -256,12 +262,12 @@ mod tests {
     #[test]
     fn over_a_bound_the_node_with_the_most_loses_first() {
         let limits = KeepLimits {
-            per_namespace: 6,
-            cluster: 8,
+            per_namespace: 15,
+            cluster: 20,
             ..KeepLimits::default()
         };
         let forged = |namespace: &'static str| {
-            (0..20).map(move |n| KnownEpitaph {
+            (0..40).map(move |n| KnownEpitaph {
                 node: "taken-over".to_owned(),
                 ..known(namespace, &format!("forged-{namespace}-{n}"), 0, true)
             })
@@ -273,8 +279,26 @@ mod tests {
         ];
         all.extend(forged("shop").chain(forged("bank")));
         let gone = gone(all, &limits);
-        assert_eq!(gone.len(), 43 - limits.cluster);
+        assert_eq!(gone.len(), 83 - limits.cluster);
         assert!(gone.iter().all(|name| name.starts_with("forged-")), "{gone:?}");
+    }
+
+    /// The pods of a DaemonSet: each node has a clean one.
+    #[test]
+    fn unclean_ones_of_a_node_stay_before_the_clean_ones_of_others() {
+        let limits = KeepLimits {
+            per_namespace: 50,
+            ..KeepLimits::default()
+        };
+        let of = |node: usize, name: String, unclean: bool| KnownEpitaph {
+            node: format!("node-{node}"),
+            ..known("agents", &name, 1, unclean)
+        };
+        let mut all: Vec<_> = (0..60).map(|node| of(node, format!("clean-{node}"), false)).collect();
+        all.extend((0..5).map(|n| of(17, format!("unclean-{n}"), true)));
+        let gone = gone(all, &limits);
+        assert_eq!(gone.len(), 15);
+        assert!(gone.iter().all(|name| name.starts_with("clean-")), "{gone:?}");
     }
 
     /// A clock that was set back removes nothing.

@@ -146,16 +146,15 @@ impl Epitaphs {
             Err(error) if is(&error, 404) && names_object(&error) => return Ok(Done::Absent),
             existing => existing.map_err(|error| failure(&error, self.rights.pods))?,
         };
-        let earlier = existing.data.get("observed").cloned().unwrap_or_default();
+        let stored = existing.data.get("observed").cloned().unwrap_or_default();
         // One that cannot be read is of another version: it is written over.
-        let earlier: EpitaphObserved = serde_json::from_value(earlier).unwrap_or_default();
-        let whole = observed.clone().after(&earlier);
-        if whole.observed == earlier {
+        let earlier: EpitaphObserved = serde_json::from_value(stored.clone()).unwrap_or_default();
+        let whole = observed.clone().after(&earlier).patch();
+        // As it is written: cut.
+        if whole["observed"] == stored {
             return Ok(Done::Known);
         }
-        let patched = api
-            .patch(&key.name, &PatchParams::default(), &Patch::Merge(whole.patch()))
-            .await;
+        let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(whole)).await;
         patched
             .map(|_| Done::Written)
             .map_err(|error| failure(&error, self.rights.pods))

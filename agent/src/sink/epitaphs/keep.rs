@@ -93,8 +93,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Starts on the current Tokio runtime. Two of them at once do no harm: a deletion names the version that it is about. `right`: the rule that
-/// allows it.
+/// Starts on the current Tokio runtime. Two of them at once do no harm: a deletion of one names the version that it is about, and of
+/// several only those that are not written again. `right`: the rule that allows it.
 pub fn keep(
     client: Client,
     settings: KeepSettings,
@@ -168,6 +168,8 @@ impl Sweeper {
         loop {
             tokio::time::sleep(rest).await;
             rest = self.settings.every;
+            // The role may have been changed meanwhile.
+            self.only_single = false;
             match self.sweep().await {
                 Ok(swept) => {
                     if swept.is_pressed {

@@ -212,7 +212,12 @@ pub(super) async fn follow(kubelet: Configz, mut running: Running, answers: mpsc
                 () = sleep(LOOK) => {}
                 () = answers.closed() => return,
             }
-            if turns.is_due(running.is_another()) {
+            // While no kubelet runs it reads every process of the machine.
+            let mut looks = running;
+            let looked = tokio::task::spawn_blocking(move || (looks.is_another(), looks)).await;
+            let Ok((is_another, back)) = looked else { return };
+            running = back;
+            if turns.is_due(is_another) {
                 break;
             }
         }

@@ -115,7 +115,7 @@ impl NodeMachine {
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
             open.facts.gaps.observation = true;
-            open.runs.statuses_end();
+            open.runs.statuses_end(observation.since);
         }
     }
 
@@ -310,7 +310,7 @@ impl NodeMachine {
             open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
             if self.api_is_away {
-                open.runs.statuses_end();
+                open.runs.statuses_end(open.facts.begin);
             }
             self.sweep.show(open);
         }

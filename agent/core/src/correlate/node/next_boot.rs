@@ -143,10 +143,10 @@ impl NodeMachine {
     }
 
     /// The state of the watch of this node's pods.
-    pub fn pods_state(&mut self, state: &PodsState) {
+    pub fn pods_state(&mut self, now: Boot, state: &PodsState) {
         self.api_is_away = *state != PodsState::Synced;
         if let Some(open) = self.open.as_mut().filter(|_| self.api_is_away) {
-            open.runs.statuses_end();
+            open.runs.statuses_end(now);
         }
         if let Some(previous) = &mut self.previous {
             previous.ready.state(state);

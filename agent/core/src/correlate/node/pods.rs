@@ -56,10 +56,10 @@ pub(super) struct Run {
     pub is_own: bool,
     /// Of each container that the shutdown stopped.
     losses: Vec<(CgroupId, ClientLoss)>,
+    /// Those of them that had a listener or clients.
+    served: Vec<CgroupId>,
     /// What clients lost by the end of a container is not known.
     has_unseen_end: bool,
-    /// One of its containers had a listener or clients.
-    serves: bool,
     ready: InApi,
 }
 
@@ -72,14 +72,18 @@ struct InApi {
     /// The first that was not, since then.
     unready: Option<Boot>,
     /// The watch was interrupted: what comes after comes late.
-    is_over: bool,
+    over: Option<Boot>,
 }
 
 impl InApi {
     /// A Service may have sent clients to the address after `ended`, which get no reset where it is gone. That no status followed is no
     /// evidence.
     fn may_be_after(&self, ended: Boot) -> bool {
-        (self.was_ready || self.last.is_some()) && self.unready.is_none_or(|at| at > ended)
+        let is_known_unready = match self.unready {
+            Some(at) => at <= ended,
+            None => !self.was_ready && self.last.is_none(),
+        };
+        !is_known_unready || self.over.is_some_and(|over| over <= ended)
     }
 }
 
@@ -103,8 +107,8 @@ impl Runs {
                 is_unsure: of.is_unseen,
                 is_own: false,
                 losses: Vec::new(),
+                served: Vec::new(),
                 has_unseen_end: false,
-                serves: false,
                 ready: InApi {
                     was_ready: of.is_ready == Some(true),
                     ..InApi::default()
@@ -150,10 +154,12 @@ impl Runs {
             .filter(|stop| stop.sender.role == Role::Runtime)
             .map(|stop| stop.at);
         if is_by_it && !facts.is_sandbox() {
-            run.serves |= facts.traffic.serves();
             match run.losses.len() < CONTAINERS {
                 true => run.losses.push((own, loss(facts))),
                 false => run.has_unseen_end = true,
+            }
+            if facts.traffic.serves() && run.served.len() < CONTAINERS {
+                run.served.push(own);
             }
         }
         run.stopped = match (run.stopped, stop) {
@@ -206,6 +212,7 @@ impl Runs {
         run.is_unsure |= run.cuts.iter().any(|(of, cut)| *of == own && is_short(cut));
         run.cuts.retain(|(of, _)| *of != own);
         run.losses.retain(|(of, _)| *of != own);
+        run.served.retain(|of| *of != own);
     }
 
     /// The sockets of a container were not observed for the whole stop, as its judgement shows.
@@ -219,7 +226,7 @@ impl Runs {
     /// A status of a pod.
     pub fn status(&mut self, now: Boot, fact: &PodFact) {
         let Some(run) = self.pods.get_mut(&fact.pod.uid) else { return };
-        let Some(ready) = fact.ready.filter(|_| !run.ready.is_over) else {
+        let Some(ready) = fact.ready.filter(|_| run.ready.over.is_none()) else {
             return;
         };
         // An endpoint that terminates is not ready either.
@@ -232,8 +239,10 @@ impl Runs {
     }
 
     /// The watch of the pods was interrupted.
-    pub fn statuses_end(&mut self) {
-        self.pods.values_mut().for_each(|run| run.ready.is_over = true);
+    pub fn statuses_end(&mut self, now: Boot) {
+        for run in self.pods.values_mut() {
+            run.ready.over.get_or_insert(now);
+        }
     }
 
     /// Why a container of the pod was stopped is unknown: neither that the shutdown cut it, nor that it did not.
@@ -268,7 +277,8 @@ impl Runs {
 
     pub fn bytes(&self) -> usize {
         let of = |run: &Run| {
-            let losses = run.losses.capacity() * size_of::<(CgroupId, ClientLoss)>();
+            let losses =
+                run.losses.capacity() * size_of::<(CgroupId, ClientLoss)>() + run.served.capacity() * size_of::<CgroupId>();
             run.of.cgroups.capacity() * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
         };
         let places = self.places.capacity() * size_of::<(CgroupId, PodUid)>() * 2;
@@ -298,7 +308,7 @@ impl Run {
             _ => ClientLoss::UNKNOWN,
         };
         let mut loss = self.losses.iter().map(|(_, loss)| *loss).fold(begin, ClientLoss::and);
-        loss.is_least |= self.serves && self.ended().is_some_and(|ended| self.ready.may_be_after(ended));
+        loss.is_least |= !self.served.is_empty() && self.ended().is_some_and(|ended| self.ready.may_be_after(ended));
         loss
     }
 

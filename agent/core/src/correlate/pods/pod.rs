@@ -76,15 +76,8 @@ pub(super) struct Pod {
 /// Whether Services send clients to a pod of which nobody asked the deletion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeenReady {
-    /// When a status was not Ready any more.
-    unready: Option<Boot>,
-}
-
-impl SeenReady {
-    /// It may have been Ready after `end`: that no status followed is no evidence, as the network of the node may be down.
-    pub fn may_be_after(self, end: Boot) -> bool {
-        self.unready.is_none_or(|at| at > end)
-    }
+    /// When a status was not Ready any more. That none followed is no evidence, as the network of the node may be down.
+    pub unready: Option<Boot>,
 }
 
 /// A container id that a status named.
@@ -411,7 +404,9 @@ impl Pod {
             is_unseen,
             is_ignored: self.is_ignored(),
             since: self.containers.iter().map(|of| of.start).min(),
-            is_ready: fact.ready.map(|ready| ready.is_ready),
+            is_ready: fact
+                .ready
+                .map(|ready| ready.is_ready && fact.deletion.is_none() && !fact.phase.is_terminal()),
         })
     }
 

@@ -240,8 +240,7 @@ impl Pod {
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         let request = self.request(api).map(|(request, _)| request);
         for of in &mut held {
-            // The endpoint of a pod that is being deleted terminates at once.
-            if request.is_none() && self.ready.is_some_and(|ready| ready.may_be_after(of.facts.end)) {
+            if self.may_be_sent_clients(request.as_ref(), (of.facts.begin, of.facts.end), api) {
                 of.facts.traffic.miss_those_sent_later();
             }
         }
@@ -304,6 +303,23 @@ impl Pod {
             shutdown: shutdown.flatten(),
         };
         Some(PodTermination::judged(facts, containers))
+    }
+
+    /// Whether Services may have sent clients to the pod after the end of a container that ran from … to. The endpoint of a pod that is
+    /// being deleted terminates at once; a later request only removes the object.
+    fn may_be_sent_clients(&self, request: Option<&Request>, (begin, end): (Boot, Boot), api: &Api) -> bool {
+        // By clocks that were not compared, a request that an outage hid may have come after the end.
+        let seen = self.deletion.map(|(_, seen)| seen).filter(|seen| *seen > end);
+        let is_hidden = seen.is_some_and(|seen| api.was_away(end, seen).is_some());
+        let is_asked = request.is_some_and(|request| request.earliest <= end && (request.skew.is_some() || !is_hidden));
+        // A force delete.
+        let is_removed = self.gone.as_ref().is_some_and(|gone| gone.watched && gone.seen <= end);
+        if is_asked || is_removed {
+            return false;
+        }
+        let unready = self.ready.map_or(Some(begin), |ready| ready.unready).filter(|at| *at <= end);
+        // In an outage it may have become Ready, again or at last.
+        unready.is_none_or(|at| api.was_away(at, end).is_some())
     }
 
     /// What the victims of OOM kills were, where they came into the container from outside.

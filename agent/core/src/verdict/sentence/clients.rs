@@ -94,7 +94,7 @@ fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> 
     }
     if traffic.sent_later && !traffic.cgroup_v1 && !traffic.unclosed && !traffic.unseen_clients {
         return Some(
-            "the pod was still Ready in the API when it ended: whether a Service sent clients to it after that is not observed"
+            "the pod may have been Ready in the API after its end: whether a Service sent clients to it then is not observed"
                 .to_owned(),
         );
     }

@@ -74,8 +74,8 @@ impl Requests {
     }
 
     /// Removes the clean Epitaphs of one revision by one request, `members`, at most a page; the UIDs of those that are removed. None are, where one
-    /// was written since, or may be written again: such a request has no condition for each object. It removes what there was at the list's
-    /// version, so that an Epitaph that an agent writes meanwhile stays.
+    /// was written since, or may be written again: such a request has no condition for each object. It removes the names that there were at
+    /// the list's version: an Epitaph with a new name, which an agent writes meanwhile, stays.
     pub async fn delete_revision(&self, members: &[KnownEpitaph]) -> kube::Result<HashSet<String>> {
         let Some((namespace, revision)) = members.iter().find_map(|of| Some((&of.namespace, of.revision.as_ref()?))) else {
             return Ok(HashSet::new());

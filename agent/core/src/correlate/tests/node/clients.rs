@@ -82,7 +82,7 @@ fn of_a_pod_that_is_ready_after_its_end_quiet_is_not_known() {
     let (headline, sentence) = web(&quiet(after));
     assert_eq!(headline, "clean-exit", "{sentence}");
     assert!(
-        sentence.contains("the pod was still Ready in the API when it ended"),
+        sentence.contains("the pod may have been Ready in the API after its end"),
         "{sentence}"
     );
     assert!(facts(&quiet(after)).loss().is_least);
@@ -95,6 +95,20 @@ fn of_a_pod_that_is_ready_after_its_end_quiet_is_not_known() {
     assert!(!facts(&before).loss().is_least);
     // No status came any more.
     assert!(facts(&quiet("")).loss().is_least);
+    // Less evidence: the deletion of the object came later, and is all that a list shows after an outage.
+    let term = "+4 api away";
+    let listed =
+        format!("{term}\n+9 api synced\n+9 pod web phase=failed reason=Terminated unready=+5 deleted=+8:30 app=0:Completed");
+    let (headline, sentence) = web(&quiet(&listed));
+    assert_eq!(headline, "clean-exit", "{sentence}");
+    // Ready again in an outage.
+    let outage = "+1.05 pod web unready=+1 app=running\n+1.07 api away\n+1.1 TERM runc -> main handler";
+    let (headline, sentence) =
+        web(&quiet(&format!("+5.15 api synced\n{after}")).replace("+1.1 TERM runc -> main handler", outage));
+    assert_eq!(headline, "clean-exit", "{sentence}");
+    // A force delete, before the end: the endpoint goes with the object.
+    let (headline, sentence) = web(&quiet("").replace("+5 exit main 0", "+3 gone web\n+5 exit main 0"));
+    assert_eq!(headline, "clean", "{sentence}");
 }
 
 /// The next case to it: all was seen, and nothing was lost.
