@@ -161,8 +161,14 @@ fn artefacts(options: &Options) -> Result<Made> {
 
     let image = image::build(&arches, options.dev, &format!("epitaph:{version}"))?;
     copy(&image.archive, &out)?;
-    for (arch, program) in arches.iter().zip(&image.programs) {
-        archive_of_program(*arch, program, &out, epoch)?;
+    for (arch, of_pods) in arches.iter().zip(&image.programs) {
+        // With kubeconfig, and for glibc before 2.36: not the image's.
+        let program = if options.dev {
+            of_pods.clone()
+        } else {
+            dist::build(*arch)?.program
+        };
+        archive_of_program(*arch, &program, &out, epoch)?;
     }
     for arch in &arches {
         copy(&deb::build_for(*arch, options.dev)?, &out)?;

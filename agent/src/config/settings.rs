@@ -281,7 +281,7 @@ pub const ALL: &[Setting] = &[
         about: "largest number of workloads with their own series on /metrics; a new workload beyond that is counted as `other`",
         set: |c, v| put_number(&mut c.limits.workloads, v) },
     Setting { key: "log.filter", env: &["EPITAPH_LOG", "RUST_LOG"], flag: Some("--log"),
-        about: "which messages are logged: parts with commas between them, each `LEVEL`, `TARGET=LEVEL`, or `TARGET` for all of its levels, such as `info,epitaph::source=debug`. The longest target that a message's own begins with decides. Levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. Parts that select spans or fields (`[…]`) have no effect",
+        about: "which messages are logged: parts with commas between them, each `LEVEL`, `TARGET=LEVEL`, or `TARGET` for all of its levels, such as `info,epitaph::source=debug`. If several targets match the beginning of a message's target, the longest one decides. Levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. Parts that select spans or fields (`[…]`) have no effect",
         set: |c, v| put(&mut c.log.filter, v) },
     Setting { key: "log.format", env: &["EPITAPH_LOG_FORMAT"], flag: Some("--log-format"),
         about: "`text` or `json`, on standard error",

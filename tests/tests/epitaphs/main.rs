@@ -249,7 +249,7 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
                 held["metadata"]["finalizers"] = json!(["attacker.example/held"]);
                 held
             }),
-            "has no finalizer",
+            "must not have a finalizer",
         ),
         (
             "hides something large",
@@ -258,7 +258,7 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
                 large["metadata"]["annotations"] = json!({"attacker.example/large": "x".repeat(100_000)});
                 large
             }),
-            "8 annotations of 512 characters",
+            "at most 8 annotations of at most 512 characters each",
         ),
     ] {
         let refused = format!("{:#}", result.expect_err(attempt));

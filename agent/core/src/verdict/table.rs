@@ -150,7 +150,7 @@ pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
     ),
     (
         TrafficAxis::Unknown,
-        "The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused.",
+        "The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or the pod, which nobody deleted, was still Ready in the API when it ended.",
     ),
 ];
 
@@ -418,8 +418,8 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 20,
         meaning: "The process exited cleanly; what clients saw was not observed.",
-        proof: "The exit status; the TCP probes were not active, or do not show the refused clients of other machines and of Services on this kernel, or records were lost. With lost records the severity is warning.",
-        remedy: "Nothing to change in the program; `/readyz` and the first line of `epitaph watch` name the TCP probes that are not active or show a part of the clients only, and the reason.",
+        proof: "The exit status; and one of these: the TCP probes were not active; they do not show the refused clients of other machines and of Services on this kernel; records were lost; nobody deleted the pod, and it was still Ready in the API when it ended. With lost records the severity is warning.",
+        remedy: "Nothing to change in the program: the sentence has the reason. Where it is a probe, `/readyz` and the first line of `epitaph watch` name it.",
     },
     Row {
         headline: "clean",

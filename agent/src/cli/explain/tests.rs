@@ -185,7 +185,7 @@ fn all_with_a_line_each() {
             traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
             traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
             traffic  quiet                  The sockets were observed to their end (those of a container until its cgroup was removed): no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
-            traffic  unknown                The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused.
+            traffic  unknown                The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or the pod, which nobody deleted, was still Ready in the API when it ended.
 
             A shutdown of the node has verdicts of its own:
 

@@ -390,8 +390,9 @@ fn probes() -> Panel {
     Panel {
         title: "Probes that are not active",
         about: "Probes that another probe substitutes, in whole (substituted) or in part (partial), that the kernel does not support, or that \
-                failed. Verdicts that need a partial, an unsupported or a failed probe are `unknown`. No row: every probe of the agents \
-                that Prometheus scrapes is active. /readyz of the agent has the reason.",
+                failed. What a failed or unsupported probe would show is not known. With a partial one the traffic of a container \
+                that closes a listener is `unknown`, and a clean exit is `clean-exit`. No row: every probe of the agents that \
+                Prometheus scrapes is active. /readyz of the agent has the reason.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 12,

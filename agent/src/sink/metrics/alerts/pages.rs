@@ -217,8 +217,8 @@ const PAGES: [Page; 16] = [
         proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration (its own answer, or the file of `agent.kubelet.config`), `lock` from logind, \
                  `delay` from both. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
         to_do: &[
-            "Run `epitaph doctor --only shutdown` as root on the node itself, with the program that `cargo xtask build` makes if it \
-             is not installed there: each finding has its remedy.",
+            "Run `epitaph doctor --only shutdown` as root on the node itself, with the program of a release's archive, or the one that \
+             `cargo xtask build` makes, if it is not installed there: each finding has its remedy.",
             "`periods`: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet.",
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
