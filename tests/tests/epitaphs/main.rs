@@ -252,6 +252,16 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
             "must not have a finalizer",
         ),
         (
+            "hides something large in an owner",
+            create(&forger, &{
+                let mut owned = made("owned", "node-2", "node-2");
+                let name = "x".repeat(100_000);
+                owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u"}]);
+                owned
+            }),
+            "must not have an owner",
+        ),
+        (
             "hides something large",
             create(&forger, &{
                 let mut large = made("annotated", "node-2", "node-2");

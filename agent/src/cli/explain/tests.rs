@@ -416,7 +416,8 @@ fn a_name_with_several_meanings_is_explained_for_each() {
             traffic unknown
               The sockets were not observed, or only for part of the time; or a listener
               closed on a kernel that does not show whether clients of other machines and
-              of Services were refused.
+              of Services were refused; or the pod, which nobody deleted, was still Ready
+              in the API when it ended.
 
             shutdown of the node: unknown (not unclean, severity warning)
 
