@@ -91,6 +91,14 @@ pub fn until_all_run(stage: &Stage, story: &str, replicas: usize) -> anyhow::Res
     })
 }
 
+/// Pods are scheduled on the node: its kubelet has started again, and the API took the taint of a node that is not ready away.
+pub fn until_schedulable(stage: &Stage, name: &str) -> anyhow::Result<()> {
+    until(SOON, &format!("{name} takes pods"), || {
+        let taints = stage.kubectl.json(&["get", "node", name, "-o", "json"])?["spec"]["taints"].take();
+        Ok((taints.is_null() && node(stage, name)?.status == "True").then_some(()))
+    })
+}
+
 /// By the API.
 pub fn are_over(stage: &Stage, pods: &[&Pod]) -> anyhow::Result<bool> {
     for pod in pods {

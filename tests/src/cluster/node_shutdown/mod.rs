@@ -173,6 +173,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         _ => &[("periods", "ready"), ("delay", "ready"), ("lock", "ready")],
     };
     asked::until_agent_knows(stage, &node, is_ready)?;
+    asked::until_schedulable(stage, node.name())?;
     stage.apply(&workloads(case, name))?;
     let before = asked::until_all_run(stage, name, REPLICAS)?;
     let here = |pods: &BTreeMap<String, Pod>| -> Vec<Pod> {
@@ -180,6 +181,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         its.cloned().collect()
     };
     eprintln!("{name}: {} of {} pods on {}", here(&before).len(), before.len(), node.name());
+    ensure!(!here(&before).is_empty(), "no pod runs on {}", node.name());
     match case {
         Case::Graceful => graceful(stage, name, &here(&before)),
         Case::DropIn => drop_in(stage, name, &here(&before)),
