@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::super::play::{Stage, nothing_more_within, until};
+use super::super::node_name;
+use super::super::play::{Stage, nothing_more_within, text, until};
 use super::asked::Pod;
-use super::{Off, SOON};
+use super::{NODE, Off, SOON};
 use crate::traces::tag;
 
 /// Time within which a late span would arrive.
@@ -85,7 +86,15 @@ pub fn kubelets_lock(spans: &[Value]) -> Vec<String> {
 pub fn graceful(stage: &Stage, off: &Off, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
     let (spans, mut problems) = root(stage, off, "graceful")?;
     problems.extend(kubelets_lock(&spans));
-    problems.extend(differs(&spans, "node.shutdown", "epitaph.shutdown.kind", &json!("power-off")));
+    // logind announces the kind from systemd 255 on. Before, systemd's job shows it, which may come after the agent's end.
+    let node = stage.kubectl.json(&["get", "node", &node_name(NODE), "-o", "json"])?;
+    let announces = !text(&node["status"]["nodeInfo"]["osImage"]).contains("GNU/Linux 12");
+    let is_known = spans
+        .iter()
+        .any(|span| name(span) == "node.shutdown" && !tag(span, "epitaph.shutdown.kind").is_null());
+    if announces || is_known {
+        problems.extend(differs(&spans, "node.shutdown", "epitaph.shutdown.kind", &json!("power-off")));
+    }
     let phases: Vec<&Value> = spans.iter().filter(|span| name(span) == "kubelet.phase").collect();
     let [first, critical] = phases_in_order(&phases)[..] else {
         problems.push(format!("{} phases", phases.len()));
