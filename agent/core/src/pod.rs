@@ -43,6 +43,13 @@ pub struct PodFact {
 }
 
 impl PodFact {
+    /// Whether Services send clients to the pod by this version: an endpoint that terminates is not ready either. None: it has no condition
+    /// `Ready`.
+    pub fn takes_clients(&self) -> Option<bool> {
+        let is_ending = self.phase.is_terminal() || self.deletion.is_some();
+        self.ready.map(|ready| ready.is_ready && !is_ending)
+    }
+
     /// Bytes of this version with its identity, without what other versions share. Whoever creates pods chooses most of them.
     pub fn bytes(&self) -> usize {
         size_of::<PodFact>()

@@ -240,7 +240,7 @@ pub struct Traffic {
     pub unlooked: bool,
     /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
     pub unseen_clients: bool,
-    /// The pod was still Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
+    /// The pod may have been Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
     /// the sandbox, and then no reset shows them.
     pub sent_later: bool,
     /// Begin of the counts below.

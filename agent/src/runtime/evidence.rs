@@ -166,16 +166,20 @@ mod tests {
     use super::*;
     use crate::journal;
 
+    fn options(directory: &tempfile::TempDir, pid: u32) -> journal::Options {
+        journal::Options {
+            directory: directory.path().join("journal"),
+            group: None,
+            max_bytes: 64 << 20,
+            pid,
+        }
+    }
+
     /// Without logind, too: the next agent states the gap since the last frame.
     #[test]
     fn an_idle_agent_shows_that_it_runs_and_when_it_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let options = journal::Options {
-            directory: directory.path().join("journal"),
-            group: None,
-            max_bytes: 64 << 20,
-            pid: std::process::id(),
-        };
+        let options = options(&directory, std::process::id());
         let opened = journal::open(&options, &observation(), &|| false).unwrap();
         let mut evidence = Evidence::new(opened.journal.clone());
         let core = Correlator::new(Limits::default());
@@ -204,12 +208,7 @@ mod tests {
     fn losses_over_the_bound_of_a_second_reach_the_next_agent() {
         const STORM: u64 = 100;
         let directory = tempfile::tempdir().unwrap();
-        let options = journal::Options {
-            directory: directory.path().join("journal"),
-            group: None,
-            max_bytes: 64 << 20,
-            pid: 1,
-        };
+        let options = options(&directory, 1);
         let opened = journal::open(&options, &observation(), &|| false).unwrap();
         let mut evidence = Evidence::new(opened.journal.clone());
         let core = Correlator::new(Limits::default());
@@ -245,12 +244,7 @@ mod tests {
     #[test]
     fn what_the_journal_did_not_take_is_kept_again_once_it_does() {
         let directory = tempfile::tempdir().unwrap();
-        let options = journal::Options {
-            directory: directory.path().join("journal"),
-            group: None,
-            max_bytes: 64 << 20,
-            pid: 1,
-        };
+        let options = options(&directory, 1);
         let opened = journal::open(&options, &observation(), &|| false).unwrap();
         let mut evidence = Evidence::new(opened.journal.clone());
         let core = Correlator::new(Limits::default());

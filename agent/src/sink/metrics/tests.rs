@@ -156,6 +156,12 @@ fn an_idle_agent_has_few_series() {
     assert!(series("epitaph_") < 50, "{text}");
 }
 
+fn probe_states(metrics: &Metrics) -> Vec<String> {
+    let text = metrics.text().unwrap();
+    let states = text.lines().filter(|line| line.starts_with("epitaph_probe_state"));
+    states.map(str::to_owned).collect()
+}
+
 /// An alert and a panel can tell a whole substitute from one that hides clients.
 #[test]
 fn a_substitute_that_shows_a_part_of_the_clients_is_partial() {
@@ -166,10 +172,8 @@ fn a_substitute_that_shows_a_part_of_the_clients_is_partial() {
     };
     metrics.probe("tcp_send_reset", &substituted(SeenClients::All));
     metrics.probe("tcp_send_reset", &substituted(SeenClients::OfThisMachine));
-    let text = metrics.text().unwrap();
-    let states: Vec<&str> = text.lines().filter(|l| l.starts_with("epitaph_probe_state")).collect();
     assert_eq!(
-        states,
+        probe_states(&metrics),
         [
             "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"partial\"} 1",
             "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"substituted\"} 0"
@@ -183,10 +187,8 @@ fn a_probe_that_changes_has_its_former_state_at_zero() {
     metrics.probe("tcp_send_reset", &ProbeState::Active);
     metrics.probe("tcp_send_reset", &ProbeState::Active);
     metrics.probe("tcp_send_reset", &ProbeState::Failed("detached".into()));
-    let text = metrics.text().unwrap();
-    let states: Vec<&str> = text.lines().filter(|l| l.starts_with("epitaph_probe_state")).collect();
     assert_eq!(
-        states,
+        probe_states(&metrics),
         [
             "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"active\"} 0",
             "epitaph_probe_state{probe=\"tcp_send_reset\",state=\"failed\"} 1"

@@ -226,11 +226,10 @@ impl Runs {
     /// A status of a pod.
     pub fn status(&mut self, now: Boot, fact: &PodFact) {
         let Some(run) = self.pods.get_mut(&fact.pod.uid) else { return };
-        let Some(ready) = fact.ready.filter(|_| run.ready.over.is_none()) else {
+        let Some(takes_clients) = fact.takes_clients().filter(|_| run.ready.over.is_none()) else {
             return;
         };
-        // An endpoint that terminates is not ready either.
-        if ready.is_ready && !fact.phase.is_terminal() && fact.deletion.is_none() {
+        if takes_clients {
             run.ready.last = Some(now);
             run.ready.unready = None;
         } else {

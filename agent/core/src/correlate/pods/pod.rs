@@ -191,8 +191,7 @@ impl Pod {
             self.ready = None;
             self.lingering = Lingering::default();
         }
-        let is_ready = fact.ready.is_some_and(|ready| ready.is_ready) && !fact.phase.is_terminal() && fact.deletion.is_none();
-        if is_ready {
+        if fact.takes_clients() == Some(true) {
             self.ready = Some(SeenReady::default());
         } else if let Some(ready) = &mut self.ready {
             ready.unready.get_or_insert(fact.seen);
@@ -404,9 +403,7 @@ impl Pod {
             is_unseen,
             is_ignored: self.is_ignored(),
             since: self.containers.iter().map(|of| of.start).min(),
-            is_ready: fact
-                .ready
-                .map(|ready| ready.is_ready && fact.deletion.is_none() && !fact.phase.is_terminal()),
+            is_ready: fact.takes_clients(),
         })
     }
 
