@@ -281,6 +281,11 @@ fn clippy() -> Result<()> {
         shell::cargo().args(["clippy", "--all-targets"]).args(DENY),
         "clippy on the workspace",
     )?;
+    // Targets with `test = false`, which `--all-targets` leaves out: the tests of the slow tiers.
+    shell::run(
+        shell::cargo().args(["clippy", "--workspace", "--test", "*"]).args(DENY),
+        "clippy on the tests of the other tiers",
+    )?;
     shell::run(
         shell::cargo()
             .args(["clippy", "--package", "epitaph", "--all-targets"])

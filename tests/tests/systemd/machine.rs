@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// The machine ends by itself.
-    pub fn until_off(&self) -> anyhow::Result<()> {
+    pub fn until_off(&mut self) -> anyhow::Result<()> {
         until_within(LIMIT, "the machine to be off", || {
             Ok(holds(!self.node.runs(), || "it runs".to_owned()))
         })
