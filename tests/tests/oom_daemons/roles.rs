@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::machine::{LIMIT, Machine};
 
 /// The node's own containerd, which the machine of the package keeps off. The containers' root is the machine's own, with its programs.
-const PREPARE: &str = "rm -f /etc/systemd/system/containerd.service.d/off.conf; systemctl daemon-reload; systemctl start containerd; \
+const PREPARE: &str = "rm -f /etc/systemd/system/containerd.service.d/off.conf; systemctl daemon-reload; systemctl start containerd && \
     mkdir -p /root/rootfs && mount --bind / /root/rootfs";
 /// `run BYTES PROGRAM…` in a cgroup as Docker names it. `$flags` are of ctr. `kills` are the victims' names in the kernel's log.
 const FUNCTIONS: &str = "flags=

@@ -17,11 +17,13 @@ use crate::{
 /// What an everyday test needs: an API server with its store, and a client.
 pub const API: &[&str] = &["etcd", "kube-apiserver", "kubectl"];
 const KUBERNETES: &str = "xtask/kubernetes";
-const CONTAINERD: &str = "xtask/containerd";
+const OF_CONTAINERD: &str = "xtask/containerd";
 /// Version and go.mod of the oldest Kubernetes that the chart is for.
 const OLDEST: &str = "xtask/kubernetes-1.28";
 /// What runs on the host besides.
 pub const CONTROL_PLANE: &[&str] = &["kube-controller-manager", "kube-scheduler"];
+/// What runs containers where there is no kubelet.
+pub const CONTAINERD: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr"];
 /// What runs on a node.
 pub const NODE: &[&str] = &["containerd", "containerd-shim-runc-v2", "ctr", "kube-proxy", "kubelet"];
 
@@ -45,7 +47,7 @@ const PACKAGES: &[(&str, &str)] = &[
 pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
     let (containerd, kubernetes): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_containerds(name));
     let mut programs = BTreeMap::new();
-    for (module, names) in [(KUBERNETES, kubernetes), (CONTAINERD, containerd)] {
+    for (module, names) in [(KUBERNETES, kubernetes), (OF_CONTAINERD, containerd)] {
         if !names.is_empty() {
             programs.extend(build_from(module, &names)?);
         }
@@ -105,7 +107,7 @@ fn build_from(module: &str, names: &[&str]) -> Result<BTreeMap<String, PathBuf>>
     let packages = packages.with_context(|| format!("one of {} is not a program of the cluster", names.join(", ")))?;
     let module = &shell::root().join(module);
     // containerd's are known by their module's version.
-    let ldflags = match module.ends_with(CONTAINERD) {
+    let ldflags = match module.ends_with(OF_CONTAINERD) {
         true => String::new(),
         false => stamps(module)?,
     };
@@ -150,7 +152,7 @@ mod tests {
                 .filter_map(|line| line.strip_prefix('\t').map(str::to_owned))
                 .collect::<Vec<_>>()
         };
-        let (kubernetes, containerd) = (tools(KUBERNETES), tools(CONTAINERD));
+        let (kubernetes, containerd) = (tools(KUBERNETES), tools(OF_CONTAINERD));
         for (name, package) in PACKAGES {
             let tools = if is_containerds(name) { &containerd } else { &kubernetes };
             assert!(tools.iter().any(|tool| tool == package), "{name}");

@@ -56,7 +56,9 @@ pub fn bare(suite: Suite) -> Result<PathBuf> {
     let mut links = in_bin(programs::build(programs::API)?);
     let added = match suite {
         Suite::Runtimes => programs::crio()?,
-        Suite::Bullseye | Suite::Bookworm | Suite::Trixie | Suite::OomDaemons => vec![],
+        // Of OOM kills in containers.
+        Suite::OomDaemons => programs::build(programs::CONTAINERD)?.into_values().collect(),
+        Suite::Bullseye | Suite::Bookworm | Suite::Trixie => vec![],
     };
     machine(&mut links, rootfs::build(suite, &added)?);
     linked(&links)

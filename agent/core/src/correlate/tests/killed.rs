@@ -1089,6 +1089,28 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
           fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
     "#]],
     );
+    // Most programs that it chooses have no handler.
+    let by_default = |daemon: &str| {
+        daemon
+            .replace("+5 KILL daemon -> main", "+5 TERM daemon -> main default")
+            .replace("exit main KILL", "exit main TERM")
+    };
+    check(
+        &by_default(&earlyoom),
+        expect![[r#"
+        oom-killed: Oom/OomKilled/Quiet
+          `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) ended PID 1 `app` because memory was running out, by SIGTERM, for which it had no handler
+          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+    "#]],
+    );
+    check(
+        &by_default(&by("other.service", "earlyoom")),
+        expect![[r#"
+        default-action: External/DefaultAction/Quiet
+          SIGTERM from `earlyoom` (pid 80, unit other.service, child of `systemd`) terminated PID 1 `app`: the process has no SIGTERM handler, so any work in flight was lost
+          fix: install a handler that finishes the work in flight and then exits with 0
+    "#]],
+    );
     let handled = earlyoom
         .replace(
             "+5 KILL daemon -> main",

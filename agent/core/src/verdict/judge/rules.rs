@@ -48,6 +48,7 @@ const MAIN: &[Rule] = &[
     rule("End by the stop signal: the handler had only raised the same signal again", &[DefaultAction], kernel::raised_again),
     rule("End by the stop signal, raised again just after the end of a child: how the child ended", &[Crashed, KilledByOther, IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace, DefaultAction], kernel::raised_after_child),
     rule("End by the stop signal, raised again at the end of the handler's work", &[Clean], kernel::reraised),
+    rule("End by the stop signal, without a handler, from a daemon that kills before memory has run out", &[OomKilled], kernel::ended_by_oom_daemon),
     rule("End by the stop signal, without a handler", &[DefaultAction], kernel::default_action),
     rule("End by a fault, an abort or a resource limit", &[Crashed], kernel::crashed),
     rule("End by another signal from the container runtime or systemd", &[DefaultAction], kernel::signalled_by_runtime),

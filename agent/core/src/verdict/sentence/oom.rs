@@ -85,13 +85,18 @@ pub(super) fn beside(case: &Case<'_>, finding: &Finding) -> Option<String> {
 }
 
 pub(super) fn by_daemon(case: &Case<'_>, who: &str) -> String {
-    let by = case.kill().map_or("a daemon".to_owned(), |kill| actor(&kill.sender));
-    let before = case.stop().map_or(String::new(), |stop| {
-        format!(", {} after {}", since(case, stop.at), stop.signal)
+    let (killed, by) = match (case.kill(), case.stop()) {
+        (Some(kill), _) => ("killed", actor(&kill.sender)),
+        (None, Some(stop)) => ("ended", actor(&stop.sender)),
+        (None, None) => ("killed", "a daemon".to_owned()),
+    };
+    let before = case.stop().map_or(String::new(), |stop| match case.kill() {
+        Some(_) => format!(", {} after {}", since(case, stop.at), stop.signal),
+        None => format!(", by {}, for which it had no handler", stop.signal),
     });
     let why = case
         .oomd_reason
         .as_ref()
         .map_or(String::new(), |why| format!(" ({})", why.escape_debug()));
-    format!("{by} killed {who} because memory was running out{why}{before}")
+    format!("{by} {killed} {who} because memory was running out{why}{before}")
 }

@@ -167,14 +167,18 @@ fn time_to_act(case: &Case<'_>) -> String {
 }
 
 fn by_oom_daemon(case: &Case<'_>, row: &Row) -> Option<String> {
-    case.kill().map(|kill| {
+    let sender = case
+        .kill()
+        .map(|kill| &kill.sender)
+        .or_else(|| case.stop().map(|stop| &stop.sender));
+    sender.map(|sender| {
         format!(
             "{}; the log of `{}` has the memory that it saw (`journalctl -u {}`)",
             lower(row.remedy),
-            kill.sender.comm,
-            match &kill.sender.place {
+            sender.comm,
+            match &sender.place {
                 Attribution::Subject(Subject::Unit { name }, _) => name.to_string(),
-                _ => kill.sender.comm.to_string(),
+                _ => sender.comm.to_string(),
             }
         )
     })
