@@ -22,7 +22,7 @@ use crate::play::{Players, Role};
 use crate::service::Service;
 use crate::stories::all;
 use crate::sys::{locked, random_hex};
-use crate::timeout::until;
+use crate::timeout::{TO_END, until};
 
 /// Victims at a time.
 const STAGES: usize = 4;
@@ -30,7 +30,6 @@ const STAGES: usize = 4;
 const ORDERS: usize = 20_000;
 /// Between two orders of an attacker with a rate.
 const STEP: Duration = Duration::from_millis(10);
-const TO_END: Duration = Duration::from_secs(60);
 /// A port without a listener.
 const CLOSED: u16 = 9;
 /// The pod whose name the attackers forge.

@@ -18,6 +18,7 @@ use crate::report::{Case, Kind, Report};
 use crate::stories::{all, stories};
 use crate::story::Story;
 use crate::sys::{locked, random_hex};
+use crate::timeout::TO_END;
 
 /// What to play, with what.
 #[derive(Clone, Debug)]
@@ -63,8 +64,6 @@ impl Options {
 const TO_OBSERVE: Duration = Duration::from_secs(60);
 /// Time for a second report of the same termination, which must not come.
 const TO_REPEAT: Duration = Duration::from_secs(2);
-/// From SIGTERM to its end.
-const TO_END: Duration = Duration::from_secs(10);
 
 /// Plays, and prints to stdout: each sentence on arrival, then the table. The caller judges by [`Report::passed`].
 ///

@@ -14,6 +14,10 @@ use crate::sys::boot_now;
 /// For a loaded machine of two cores.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// From SIGTERM to the exit of an agent or observer, before SIGKILL. The sinks get two seconds, all at once: the rest is for a loaded
+/// machine. A test of those two seconds makes a wait without them longer than this.
+pub const TO_END: Duration = Duration::from_secs(60);
+
 /// Between two looks: doubled from the first to the last. After a look that takes long, twice its time.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
 

@@ -17,7 +17,7 @@ use epitaph_tests::http::free_port;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
-use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::timeout::{TO_END, holds, until};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -29,9 +29,6 @@ const PROBE: Duration = Duration::from_secs(5);
 
 /// Of writing to all connections, at most.
 const ROUNDS: u32 = 20;
-
-/// The sinks get two seconds; the rest is for a loaded machine.
-const TO_END: Duration = Duration::from_secs(10);
 
 struct Stage {
     service: Service,

@@ -4,7 +4,6 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
@@ -14,7 +13,7 @@ use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
-use epitaph_tests::timeout::until;
+use epitaph_tests::timeout::{TO_END, until};
 use serde_json::Value;
 
 fn binaries() -> PathBuf {
@@ -86,7 +85,7 @@ fn an_unclean_termination_is_logged_and_found_in_the_journal() -> anyhow::Result
     let missing = ask(&["why", "no-such-pod"])?;
     assert_eq!(missing.status.code(), Some(66), "{missing:?}");
 
-    let status = agent.end(Duration::from_secs(6))?;
+    let status = agent.end(TO_END)?;
     ensure!(status.success(), "{status}: {}", agent.log());
     Ok(())
 }

@@ -14,14 +14,12 @@ use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::sys::{kill, locked};
-use epitaph_tests::timeout::{holds, until, until_within};
+use epitaph_tests::timeout::{TO_END, holds, until, until_within};
 use epitaph_tests::watch::Watch;
 use nix::libc::SIGKILL;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// For a loaded machine.
-const TO_END: Duration = Duration::from_secs(60);
 /// A lost announcement is sent again after a minute; a neighbour with a lost exit is forgotten after 200 s.
 const TO_COUNT: Duration = Duration::from_secs(240);
 const GAUGE: &str = "epitaph_agent_neighbours";

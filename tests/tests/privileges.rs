@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
@@ -15,12 +14,10 @@ use epitaph_tests::privileges::{self, SYS_PTRACE, executable, launcher, may_keep
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
+use epitaph_tests::timeout::TO_END;
 use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// For a loaded machine.
-const TO_END: Duration = Duration::from_secs(60);
 
 /// A handler, a refused client after the listener closed (the sockets are armed by the kernel, and disarmed by us), a signal that
 /// was dropped, a child.

@@ -19,12 +19,10 @@ use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
 use epitaph_tests::sys::kill;
+use epitaph_tests::timeout::TO_END;
 use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// The sinks get two seconds, all at once; the rest is for a loaded machine.
-const TO_END: Duration = Duration::from_secs(6);
 
 struct Stage {
     players: Players,
@@ -197,13 +195,16 @@ fn refusing_collector(status: &'static str) -> anyhow::Result<u16> {
     Ok(port)
 }
 
+/// Longer than [`TO_END`]: an agent that waits at its end for an answer is found.
+const NEVER: &str = "otlp.timeout=10m";
+
 /// One termination waits at most: of five, some must be dropped, counted; the agent observes all of them, and exits at SIGTERM.
 fn counts_what_it_cannot_send(test: &str, port: u16) -> anyhow::Result<()> {
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
     let url = format!("http://127.0.0.1:{port}");
-    let mut agent = stage.agent(&["--otlp", &url, "--set", "limits.export_queue=1"])?;
+    let mut agent = stage.agent(&["--otlp", &url, "--set", "limits.export_queue=1", "--set", NEVER])?;
     let judged = ["epitaph_terminations_total"];
     let before = agent.count(judged[0], &[])?;
     for _ in 0..5 {

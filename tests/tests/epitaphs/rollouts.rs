@@ -1,7 +1,6 @@
 //! What the observer makes of a rollout on a real API server with controllers: the metric of its last revision, and the Event.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph::sink::epitaphs::EpitaphOutcome;
@@ -11,7 +10,7 @@ use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::monitoring::{Prometheus, program};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
-use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::timeout::{TO_END, holds, until};
 use serde_json::Value;
 
 use crate::stage::{Api, TIMEOUT, reported, writing};
@@ -19,8 +18,6 @@ use crate::workloads::Workload;
 
 const ARGO: &str = include_str!("../../../deploy/pipelines/argo-rollouts.yaml");
 const FLAGGER: &str = include_str!("../../../deploy/pipelines/flagger.yaml");
-/// Of a container that is given up.
-const TO_END: Duration = Duration::from_secs(20);
 
 fn settled(observer: &Service, revision: u32) -> anyhow::Result<()> {
     let series = "epitaph_rollout_settled_timestamp_seconds";

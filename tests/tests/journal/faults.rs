@@ -8,10 +8,11 @@ use anyhow::{Context as _, ensure};
 use epitaph_tests::disk::{Disk, Hanging, Mounted};
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::service::Service;
+use epitaph_tests::timeout::TO_END;
 use nix::libc::ENOSPC;
 use serde_json::Value;
 
-use crate::stage::{Collector, Stage, TO_END, by_subject, reports, story, times, until};
+use crate::stage::{Collector, Stage, by_subject, reports, story, times, until};
 
 /// A story of half a second.
 const QUICK: &str = "default-action";

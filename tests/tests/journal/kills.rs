@@ -17,10 +17,10 @@ use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Stop};
 use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::{boot_now, locked};
-use epitaph_tests::timeout::{TIMEOUT, holds, until_within};
+use epitaph_tests::timeout::{TIMEOUT, TO_END, holds, until_within};
 use nix::libc::SIGTERM;
 
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story, until};
+use crate::stage::{Collector, Random, Report, Stage, fields, now, number, reports, story, until};
 
 /// Kills of the everyday tests. `EPITAPH_KILLS=1000` for the long run.
 const KILLS: usize = 4;

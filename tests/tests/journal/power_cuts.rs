@@ -10,10 +10,11 @@ use epitaph_tests::disk::{Disk, Mounted, Position};
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use epitaph_tests::sys::locked;
+use epitaph_tests::timeout::TO_END;
 use serde_json::Value;
 
 use crate::boots::{self, Cut};
-use crate::stage::{Collector, Random, Report, Stage, TO_END, fields, now, number, reports, story, until};
+use crate::stage::{Collector, Random, Report, Stage, fields, now, number, reports, story, until};
 
 /// Cuts of the everyday tests. `EPITAPH_CUTS=50` for the long run.
 const CUTS: usize = 10;

@@ -9,12 +9,12 @@ use anyhow::{Context as _, ensure};
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::runtime::Stop;
-use epitaph_tests::timeout::exit_within;
+use epitaph_tests::timeout::{TO_END, exit_within};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::stage::{Collector, Stage, TO_END, by_subject, reports, story, until};
+use crate::stage::{Collector, Stage, by_subject, reports, story, until};
 
 #[test]
 fn a_kill_while_the_collector_is_down_loses_no_report_and_changes_no_byte() -> anyhow::Result<()> {

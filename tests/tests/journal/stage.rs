@@ -23,9 +23,6 @@ use epitaph_tests::timeout::holds;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// For a loaded machine: the agent has two seconds.
-pub const TO_END: Duration = Duration::from_secs(10);
-
 pub struct Stage {
     pub players: Players,
     pub directory: TempDir,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use epitaph_tests::service::Service;
+use epitaph_tests::timeout::TO_END;
 use serde_json::json;
 
-use crate::TO_END;
 use crate::stage::{Stage, named, of_node, pod_trace, tag, template, time, until_active, until_metric};
 
 const ZONE: &str = "zone-z";
