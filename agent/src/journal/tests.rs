@@ -13,7 +13,7 @@ use super::reader::Reader;
 use super::*;
 use crate::error::lines;
 use crate::recording::frames::{BEGINNING, Frames, NUMBER, PREFIX, STAMP, append, append_header, frame_length};
-use crate::waiting::until;
+use crate::waiting::{LIMIT, until};
 
 /// A directory that is the journal's, below a temporary one.
 fn place() -> (tempfile::TempDir, PathBuf) {
@@ -61,11 +61,11 @@ pub(super) fn write(journal: &Journal, n: u64, deliver: buffer::Deliver) {
 pub(super) fn written(journal: &Journal, n: u64) -> bool {
     let (sender, receiver) = mpsc::channel();
     write(journal, n, Box::new(move |place| sender.send(place.is_some()).unwrap()));
-    receiver.recv_timeout(Duration::from_secs(30)).expect("delivered")
+    receiver.recv_timeout(LIMIT).expect("delivered")
 }
 
 pub(super) fn close(thread: JournalThread) {
-    thread.close(Duration::from_secs(30));
+    thread.close(LIMIT);
 }
 
 /// The numbers of the reports, and what was skipped.
@@ -176,7 +176,7 @@ fn a_second_agent_is_refused_with_the_first_ones_pid_and_a_successor_waits() {
                 refusals.fetch_add(1, Ordering::Relaxed);
                 false
             };
-            Disk::open_within(&options(&path), Duration::from_secs(30), &stops).is_ok()
+            Disk::open_within(&options(&path), LIMIT, &stops).is_ok()
         })
     };
     until("the successor to find the lock taken again and again", || {
@@ -683,7 +683,7 @@ fn the_reader_needs_little_memory() {
             .journal
             .report(clock::now(), &report, Box::new(move |_| sender.send(()).unwrap()));
         opened.journal.in_progress(true);
-        receiver.recv_timeout(Duration::from_secs(30)).unwrap();
+        receiver.recv_timeout(LIMIT).unwrap();
     }
     close(opened.thread);
     let mut reader = Reader::open(&path).unwrap();

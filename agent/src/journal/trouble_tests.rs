@@ -9,7 +9,7 @@ use epitaph_core::time::{Boot, Wall};
 
 use super::tests::{close, id, options, request, write, written};
 use super::*;
-use crate::waiting::until;
+use crate::waiting::{LIMIT, until};
 
 /// A disk that can fail: by which error, and what was written.
 #[derive(Clone, Default)]
@@ -178,7 +178,7 @@ fn reports_that_memory_cannot_hold_are_counted_and_stated() {
         };
         let (sender, receiver) = mpsc::channel();
         journal.report(clock::now(), &report, Box::new(move |_| sender.send(()).unwrap()));
-        receiver.recv_timeout(Duration::from_secs(30)).expect("delivered");
+        receiver.recv_timeout(LIMIT).expect("delivered");
     }
     let lost = stats.dropped(JournalDropReason::Report);
     assert_eq!((lost, stats.dropped(JournalDropReason::Disk)), (4, 0));
@@ -219,7 +219,7 @@ fn a_disk_that_does_not_answer_delays_no_report_for_long() {
     journal.tick(now);
     assert!(receiver.try_recv().is_err(), "not yet late");
     journal.tick(now.plus(Duration::from_secs(3)));
-    assert!(!receiver.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert!(!receiver.recv_timeout(LIMIT).unwrap());
     assert_eq!(journal.stats().trouble(), Some(Trouble::Slow));
     disk.state().hang = None;
     barrier.wait();
@@ -255,7 +255,7 @@ fn a_full_buffer_keeps_the_order_of_the_reports() {
     disk.state().hang = None;
     barrier.wait();
     let came: Vec<(u64, bool)> = (1..REPORTS)
-        .map(|_| receiver.recv_timeout(Duration::from_secs(30)).expect("delivered"))
+        .map(|_| receiver.recv_timeout(LIMIT).expect("delivered"))
         .collect();
     assert!(came.iter().map(|(n, _)| *n).eq(1..REPORTS), "overtaken");
     let held = came.iter().filter(|(_, is_held)| *is_held).count() as u64;
@@ -302,7 +302,7 @@ fn a_report_that_was_delivered_before_the_disk_refused_it_is_noted() {
     assert!(written(&journal, 1));
     let (barrier, receiver) = written_to_a_hanging_disk(&disk, &journal);
     journal.tick(clock::now().plus(Duration::from_secs(3)));
-    assert!(!receiver.recv_timeout(Duration::from_secs(30)).unwrap());
+    assert!(!receiver.recv_timeout(LIMIT).unwrap());
     disk.state().error = Some(nix::libc::EIO);
     disk.state().hang = None;
     barrier.wait();
@@ -428,7 +428,7 @@ fn a_disk_that_hangs_at_the_start_does_not_keep_the_agent_from_observing() {
     until("the recovery", || stats.trouble().is_none());
     let (sender, place) = mpsc::channel();
     write(&opened.journal, 2, Box::new(move |place| sender.send(place).unwrap()));
-    let place = place.recv_timeout(Duration::from_secs(30)).unwrap().expect("held");
+    let place = place.recv_timeout(LIMIT).unwrap().expect("held");
     let kept = opened.requests().at(place, id(2)).expect("the directory is open");
     assert_eq!(kept.read().unwrap(), request(2), "the journal is the queue from then on");
     close(opened.thread);
@@ -445,7 +445,7 @@ fn a_disk_that_answers_after_the_end_has_no_lock_left() {
     let path = directory.path().join("journal");
     let (opened, hang) = opened_on_a_hanging_disk(&path);
     drop(opened.journal);
-    opened.thread.close(Duration::from_secs(30));
+    opened.thread.close(LIMIT);
     drop(hang);
     until("the lock", || {
         Disk::open_within(&options(&path), Duration::ZERO, &|| true).is_ok()

@@ -21,6 +21,7 @@ use super::outbox::Outbox;
 use super::session::FromLink;
 use super::wire::{FromRole, PROTOCOL, frame};
 use super::*;
+use crate::waiting::LIMIT;
 
 /// One event of each kind that the role writes.
 pub(super) fn of_all_kinds() -> Vec<NodeEvent> {
@@ -114,7 +115,7 @@ impl Stage {
     }
 
     async fn next(&mut self) -> NodeEvent {
-        match timeout(Duration::from_secs(20), self.logind().inputs.recv()).await {
+        match timeout(LIMIT, self.logind().inputs.recv()).await {
             Ok(Some(Input::Node(event))) => event,
             other => panic!("not an event: {other:?}"),
         }
@@ -156,7 +157,7 @@ impl Role {
     }
 
     async fn next(&mut self) -> FromLink {
-        let next = timeout(Duration::from_secs(20), self.session.recv()).await;
+        let next = timeout(LIMIT, self.session.recv()).await;
         next.unwrap().unwrap()
     }
 }
@@ -178,14 +179,14 @@ async fn everything_is_with_the_agent_before_the_role_ends() {
     for n in 0..50 {
         role.put(job(n));
     }
-    timeout(Duration::from_secs(20), role.outbox.is_with_agent()).await.unwrap();
+    timeout(LIMIT, role.outbox.is_with_agent()).await.unwrap();
     role.link.abort();
     let expected: Vec<NodeEvent> = (0..50).map(job).chain([off()]).collect();
     stage.expect(&expected).await;
     // Nobody reads any more: nothing is waited for.
     role.outbox.link(false);
     role.put(limit(99));
-    timeout(Duration::from_secs(20), role.outbox.is_with_agent()).await.unwrap();
+    timeout(LIMIT, role.outbox.is_with_agent()).await.unwrap();
     assert!(!role.outbox.stays());
 }
 
@@ -218,7 +219,7 @@ async fn a_role_that_a_shutdown_stops_waits_for_the_job() {
         removed: false,
     };
     role.put(job.clone());
-    timeout(Duration::from_secs(20), end).await.unwrap().unwrap();
+    timeout(LIMIT, end).await.unwrap().unwrap();
     role.link.abort();
     stage.expect(&[job, off()]).await;
 }
@@ -260,7 +261,7 @@ fn hello() -> Vec<u8> {
 /// Whether the agent has closed the connection.
 async fn is_closed(stream: &mut UnixStream) -> bool {
     let mut rest = Vec::new();
-    timeout(Duration::from_secs(20), stream.read_to_end(&mut rest)).await.is_ok()
+    timeout(LIMIT, stream.read_to_end(&mut rest)).await.is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -314,6 +314,7 @@ mod tests {
     use crate::mock_api::{self, Answer, Received};
     use crate::source::pods::convert::identity;
     use crate::source::pods::owners;
+    use crate::waiting::LIMIT;
 
     /// Lookups at an API server.
     struct Conversation {
@@ -358,7 +359,7 @@ mod tests {
 
         /// As `POD REASON` or `POD: state`.
         async fn next(&mut self) -> String {
-            let input = tokio::time::timeout(Duration::from_secs(20), self.inputs.recv()).await;
+            let input = tokio::time::timeout(LIMIT, self.inputs.recv()).await;
             match input.expect("an input in time") {
                 Some(Input::PodEvent(event)) => format!("{} {}", event.uid.0, event.reason),
                 Some(Input::PodEvents(update)) => match update.state {

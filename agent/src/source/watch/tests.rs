@@ -8,6 +8,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::*;
 use crate::error;
 use crate::mock_api::{self, Answer, Received};
+use crate::waiting::LIMIT;
 
 const PURPOSE: Purpose = Purpose {
     what: std::borrow::Cow::Borrowed("watch pods"),
@@ -37,7 +38,7 @@ fn line(kind: &str, object: &Value) -> String {
 
 /// The next event, as text.
 async fn next(watch: &mut Watch<LeanPod>) -> String {
-    let next = timeout(Duration::from_secs(60), watch.next()).await;
+    let next = timeout(LIMIT, watch.next()).await;
     let name = |pod: &LeanPod| pod.0.metadata.name.clone().unwrap_or_default();
     match next.expect("an event in time").1 {
         WatchEvent::ListStarted => "list started".into(),
