@@ -4,13 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use crate::http::{free_port, get};
-use crate::timeout::{holds, until, until_within};
+use crate::timeout::{holds, until};
 
 /// The program that `cargo xtask test` names in `variable`; None: it could not be built here.
 pub fn program(variable: &str) -> Option<PathBuf> {
@@ -159,8 +158,8 @@ impl Prometheus {
     /// Waits until every group of rules was evaluated so often from now on.
     ///
     /// # Errors
-    /// They are not within `limit`, or its metrics cannot be read.
-    pub fn evaluates(&self, times: u64, limit: Duration) -> anyhow::Result<()> {
+    /// They are not in time, or its metrics cannot be read.
+    pub fn evaluates(&self, times: u64) -> anyhow::Result<()> {
         let done = || -> anyhow::Result<Vec<u64>> {
             let (_, metrics) = get(self.port, "/metrics")?;
             let of_groups = metrics
@@ -171,7 +170,7 @@ impl Prometheus {
         };
         let before = done()?;
         ensure!(!before.is_empty(), "Prometheus counts no evaluations of rules");
-        until_within(limit, &format!("{times} evaluations of each group of rules"), || {
+        until(&format!("{times} evaluations of each group of rules"), || {
             let now = done()?;
             let is_so = now.iter().zip(&before).all(|(now, before)| *now >= before + times);
             Ok(holds(is_so, || format!("{now:?}, {before:?} before")))
