@@ -319,3 +319,44 @@ fn remove(dir: &Path) -> Result<()> {
     });
     removed.map_err(Error::other)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn finds_hierarchies_by_type_and_option() {
+        assert_eq!(mounts(HYBRID, "cgroup2", ""), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mounts(HYBRID, "cgroup", "memory"), Some("/sys/fs/cgroup/memory".into()));
+        assert_eq!(mounts(HYBRID, "cgroup", "freezer"), None);
+        assert_eq!(v1(HYBRID), ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu"].map(PathBuf::from));
+    }
+
+    /// Each may remove the slice that the others are about to use.
+    #[test]
+    fn scopes_are_made_while_others_end() -> anyhow::Result<()> {
+        const LIMIT: u64 = 64 << 20;
+        if !crate::machine::is_root() {
+            crate::skip::skip("scopes_are_made_while_others_end", "making cgroups needs root");
+            return Ok(());
+        }
+        let come_and_go = || {
+            (0..1000).try_for_each(|_| -> anyhow::Result<()> {
+                let mounts = Mounts::find()?;
+                let limit = (!matches!(mounts.memory, Memory::None(_))).then_some(LIMIT);
+                Ok(Scope::create(&mounts, &format!("made-{}.scope", random_hex(8)?), limit)?.remove()?)
+            })
+        };
+        std::thread::scope(|scope| {
+            let all = [(); 8].map(|()| scope.spawn(come_and_go));
+            all.into_iter()
+                .try_for_each(|one| one.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
+        })
+    }
+}
