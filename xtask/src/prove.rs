@@ -144,16 +144,46 @@ pub fn record(row: &Row, stamp: &Stamp) -> Result<String> {
     Ok(text)
 }
 
+/// The cells of the row with this key, if its runs were of the same commit and kernel, so that more of them add up. Of a commit with changes
+/// on top nobody knows whether they were the same ones.
+pub fn recorded(key: &[String; 2], stamp: &Stamp) -> Option<[String; 4]> {
+    let path = shell::root().join(PAGE);
+    of_same(&fs::read_to_string(&path).unwrap_or_default(), key, stamp)
+}
+
+fn of_same(page: &str, key: &[String; 2], [_, kernel, commit]: &Stamp) -> Option<[String; 4]> {
+    if commit.ends_with(DIRTY) {
+        return None;
+    }
+    let (_, rows) = page.split_once(RUNS)?;
+    let cells = |row: &str| -> Option<[String; 9]> {
+        let row = row.strip_prefix("| ")?.strip_suffix(" |")?;
+        row.split(" | ").map(str::to_owned).collect::<Vec<_>>().try_into().ok()
+    };
+    rows.lines().filter_map(cells).find_map(|row| {
+        let [tests, loops, runs, well, minutes, failures, _, of_kernel, of_commit] = row;
+        let same = [tests, loops] == *key && of_kernel == *kernel && of_commit == *commit;
+        same.then_some([runs, well, minutes, failures])
+    })
+}
+
 /// Date, kernel, commit.
 pub type Stamp = [String; 3];
 
-/// Taken before the page changes: the commit would be a dirty one.
+const DIRTY: &str = "-dirty";
+
+/// Of the commit that is tested: the page itself is written by the runs, and tests nothing.
 pub fn stamp() -> Result<Stamp> {
-    let commit = shell::read(
-        Command::new("git")
-            .current_dir(shell::root())
-            .args(["describe", "--always", "--dirty"]),
-    )?;
+    let git = || {
+        let mut git = Command::new("git");
+        git.current_dir(shell::root());
+        git
+    };
+    let mut commit = shell::read(git().args(["describe", "--always"]))?;
+    let others = format!(":(exclude){PAGE}");
+    if !shell::read(git().args(["status", "--porcelain", "--untracked-files=no", "--", ".", &others]))?.is_empty() {
+        commit += DIRTY;
+    }
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("reading the kernel's release")?;
     Ok([
         shell::read(Command::new("date").args(["-u", "+%F"]))?,
@@ -250,7 +280,7 @@ fn page(before: &str, tier: Option<(&Tier, &Outcome)>, runs: Option<(&Row, &str)
 }
 
 const RUNS: &str = "\n## The same tests in a row\n\n\
-    By `cargo xtask test --repeat RUNS --loops N --only TESTS`: beside so many busy loops, no test retried.\n\n\
+    By `cargo xtask test --repeat RUNS --loops N --only TESTS`: beside so many busy loops, no test retried. Runs at one commit add up.\n\n\
     | Tests | Busy loops | Runs | Without a failure | Minutes of a run | Failures | Date | Kernel | Commit |\n\
     |---|---|---|---|---|---|---|---|---|\n";
 
@@ -304,6 +334,29 @@ mod tests {
         );
         let proven = with(&again, &TIERS[0], &outcome("1 passed, 0 failed, 0 skipped"));
         assert!(proven.contains("| 1 passed, 0 failed, 0 skipped |") && proven.ends_with(again.split_once("## ").unwrap().1));
+    }
+
+    #[test]
+    fn runs_add_up_at_one_commit_without_changes_and_on_one_kernel() {
+        let key = ["`timing`", "2"].map(str::to_owned);
+        let row = Row {
+            key: key.clone(),
+            cells: ["5", "4", "1.0 to 2.0", "a, b (2 times)"].map(str::to_owned),
+        };
+        let recorded = |commit: &str| {
+            let text = format!("{} {} | 2026-01-02 | 6.18 | {commit} |", row.begin(), row.cells.join(" | "));
+            page("", None, Some((&row, &text)))
+        };
+        let stamp = |kernel: &str, commit: &str| ["2026-01-03", kernel, commit].map(str::to_owned);
+        let clean = recorded("abc");
+        // On another day, too.
+        assert_eq!(of_same(&clean, &key, &stamp("6.18", "abc")), Some(row.cells.clone()));
+        assert_eq!(of_same(&clean, &key, &stamp("6.18", "def")), None);
+        assert_eq!(of_same(&clean, &key, &stamp("6.19", "abc")), None);
+        let idle = ["`timing`", "0"].map(str::to_owned);
+        assert_eq!(of_same(&clean, &idle, &stamp("6.18", "abc")), None);
+        assert_eq!(of_same(&recorded("abc-dirty"), &key, &stamp("6.18", "abc-dirty")), None);
+        assert_eq!(of_same("", &key, &stamp("6.18", "abc")), None);
     }
 
     #[test]
