@@ -124,19 +124,45 @@ impl Players {
         })
     }
 
+    /// A story whose container gets SIGKILL by an order, and not by a clock: a test that does something within the grace period has all the
+    /// time that a loaded machine needs for it.
+    ///
+    /// # Errors
+    /// No randomness; the story's container gets no stop signal.
+    pub fn cast_for_an_order(&self, story: &Story) -> anyhow::Result<Role> {
+        let mut story = *story;
+        let Stop::Signal { grace, .. } = &mut story.stop else {
+            bail!("{} has no grace period", story.name)
+        };
+        *grace = Duration::ZERO;
+        self.cast(Box::leak(Box::new(story)))
+    }
+
     /// Plays the story to its end; the subject's cgroups are removed afterwards in any case.
     ///
     /// # Errors
     /// A player could not start or failed. A difference between the facts and the story is not an error: see [`Played::differs`].
     pub fn play(&self, role: &Role) -> anyhow::Result<Played> {
-        let result = self.act(role).with_context(|| format!("play {}", role.story.name));
+        self.play_with(role, None)
+    }
+
+    /// The same of a role of [`Players::cast_for_an_order`]: the runtime sends SIGKILL once `order` has something.
+    ///
+    /// # Errors
+    /// As [`Players::play`]; there is no order.
+    pub fn play_to_an_order(&self, role: &Role, order: &Receiver<()>) -> anyhow::Result<Played> {
+        self.play_with(role, Some(order))
+    }
+
+    fn play_with(&self, role: &Role, order: Option<&Receiver<()>>) -> anyhow::Result<Played> {
+        let result = self.act(role, order).with_context(|| format!("play {}", role.story.name));
         let swept = Scope::at(&self.machine.mounts, &role.scope).remove();
         let played = result?;
         swept?;
         Ok(played)
     }
 
-    fn act(&self, role: &Role) -> anyhow::Result<Played> {
+    fn act(&self, role: &Role, order: Option<&Receiver<()>>) -> anyhow::Result<Played> {
         let story = role.story;
         let network = story
             .network_namespace
@@ -145,7 +171,7 @@ impl Players {
         let mut runtime = Player::<Did>::start(
             self.program("stand-in-runtime")
                 .arg("run")
-                .arg(serde_json::to_string(&self.spec(role, network.as_ref())?)?),
+                .arg(serde_json::to_string(&self.spec(role, network.as_ref(), order.is_some())?)?),
         )?;
         let mut did = Vec::new();
         let started = runtime.until(&mut did, |d| matches!(d, Did::Started { .. }))?;
@@ -175,6 +201,10 @@ impl Players {
             signal,
             when: When::WithinGrace,
             ..
+        if let Some(order) = order {
+            order.recv().context("the order to kill did not come")?;
+            runtime.order("kill")?;
+        }
         } = story.bystander
         {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
@@ -213,7 +243,7 @@ impl Players {
         Ok(Played { did, seen, load, probes })
     }
 
-    fn spec(&self, role: &Role, network: Option<&Network>) -> anyhow::Result<Spec> {
+    fn spec(&self, role: &Role, network: Option<&Network>, by_order: bool) -> anyhow::Result<Spec> {
         let story = role.story;
         let victim = self
             .programs
@@ -228,6 +258,12 @@ impl Players {
             Program::Victim(args) => {
                 let place = |arg: &str| match network {
                     Some(network) if [ANY, ANY_IPV6].contains(&arg) => network.address().to_string(),
+        let mut stop = story.stop;
+        if let Stop::Signal { grace, .. } = &mut stop
+            && by_order
+        {
+            *grace = Duration::MAX;
+        }
                     _ => arg.to_owned(),
                 };
                 let command = [victim].into_iter().chain(args.iter().map(|&a| place(a))).collect();
@@ -251,7 +287,7 @@ impl Players {
             command,
             pid_namespace: story.pid_namespace,
             memory_limit: story.memory_limit,
-            stop: story.stop,
+            stop,
             mounts: self.machine.mounts.clone(),
             listens,
             directory,

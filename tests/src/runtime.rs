@@ -3,8 +3,8 @@
 //! `run` starts the shim and exits, so the shim's parent is the machine's init (or a subreaper), as in production: the process
 //! that plays the stories is not an ancestor of the shim. The shim makes the cgroup, starts the main process in it (in its own
 //! pid namespace if the story wants one) the way runc does: an init that waits until it has been moved into the cgroup, then
-//! executes. The shim reads orders on stdin (`stop`), prints its actions on stdout, one JSON object per line, and ends the
-//! container when stdin closes. The shim is single-threaded: a process that has unshared its pid namespace can make no threads.
+//! executes. The shim reads orders on stdin (`stop`; `kill` for the SIGKILL that its grace period would bring later), prints its
+//! actions on stdout, one JSON object per line, and ends the container when stdin closes. The shim is single-threaded: a process that has unshared its pid namespace can make no threads.
 
 use std::fs::File;
 use std::io::{Error, PipeReader, Read, Result, Write};
@@ -122,8 +122,8 @@ pub enum Did {
     },
 }
 
-/// Longest runtime of a container, even if its player hangs.
-const LIFETIME_NS: u64 = 60_000_000_000;
+/// Longest runtime of a container, even if its player hangs: longer than any wait of a test for an event.
+const LIFETIME_NS: u64 = 180_000_000_000;
 const ROUND: u16 = 5;
 
 /// Entry point of the `stand-in-runtime` binary; its exit code.
@@ -329,8 +329,12 @@ impl Shim {
             match orders.read()? {
                 None => return Err(Error::other("the player is gone: ending the container")),
                 Some(lines) => {
-                    for _ in lines.iter().filter(|l| *l == "stop") {
-                        self.stop()?;
+                    for line in lines {
+                        match &*line {
+                            "stop" => self.stop()?,
+                            "kill" => self.kill_now()?,
+                            _ => {}
+                        }
                     }
                 }
             }
@@ -377,6 +381,14 @@ impl Shim {
                 });
                 Ok(())
             }
+        }
+    }
+
+    /// The end of the grace period, if the stop signal was sent.
+    fn kill_now(&mut self) -> Result<()> {
+        match self.kill_at.take() {
+            Some((_, by)) => self.kill(by),
+            None => Ok(()),
         }
     }
 

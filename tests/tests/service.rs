@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -13,7 +14,6 @@ use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::{free_port, get};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
-use epitaph_tests::runtime::Stop;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
@@ -276,22 +276,21 @@ fn a_restart_during_a_termination_claims_nothing_and_keeps_the_trace() -> anyhow
     let Some(stage) = Stage::set(test)? else {
         return Ok(());
     };
-    // A grace in which even a loaded machine starts an agent.
-    let mut long = *story("ignored-without-handler");
-    if let Stop::Signal { grace, .. } = &mut long.stop {
-        *grace = Duration::from_secs(6);
-    }
-    let role = stage.players.cast(Box::leak(Box::new(long)))?;
+    let role = stage.players.cast_for_an_order(story("ignored-without-handler"))?;
+    let (kill_now, order) = channel();
     let mut first = Watch::start(&program(&binaries()))?;
     std::thread::scope(|scope| {
-        let played = scope.spawn(|| stage.players.play(&role));
+        // Given up, this test orders nothing: the players end.
+        let (kill_now, role, players) = (kill_now, &role, &stage.players);
+        let played = scope.spawn(move || players.play_to_an_order(role, &order));
         let ours = |line: &Value| line["subject"]["id"] == role.subject.as_str();
         let early = first.next(|line| ours(line) && line["type"] == "stop-signal-ignored")?;
         kill(first.agent.pid().cast_signed(), nix::libc::SIGKILL)?;
         first.agent.end(Duration::ZERO)?;
 
         let mut second = Watch::start(&program(&binaries()))?;
-        ensure!(!played.is_finished(), "the second agent came too late to prove anything");
+        ensure!(!played.is_finished(), "the container did not wait for the second agent");
+        kill_now.send(())?;
         let termination = second.termination_of(&role.subject)?;
         assert_eq!(termination["trace_id"], early["trace_id"], "{termination}");
         assert_eq!(termination["gaps"]["late_start"], true, "{termination}");
@@ -301,7 +300,7 @@ fn a_restart_during_a_termination_claims_nothing_and_keeps_the_trace() -> anyhow
         assert_eq!(termination["verdict"], "unknown", "{termination}");
         second.end()?;
         let played = played.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
-        let differs = played.differs(&role);
+        let differs = played.differs(role);
         ensure!(differs.is_empty(), "{}", differs.join("\n"));
         Ok(())
     })

@@ -3,12 +3,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::{free_port, get};
-use epitaph_tests::runtime::Stop;
 use epitaph_tests::timeout::{TO_END, exit_within};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -69,24 +69,23 @@ fn a_kill_while_the_collector_is_down_loses_no_report_and_changes_no_byte() -> a
 fn a_stop_that_began_before_a_kill_is_reported_with_its_stop_signal() -> anyhow::Result<()> {
     let test = "a_stop_that_began_before_a_kill_is_reported_with_its_stop_signal";
     let Some(stage) = Stage::set(test)? else { return Ok(()) };
-    // A grace in which even a loaded machine starts an agent.
-    let mut long = *story("ignored-without-handler");
-    if let Stop::Signal { grace, .. } = &mut long.stop {
-        *grace = Duration::from_secs(10);
-    }
-    let role = stage.players.cast(Box::leak(Box::new(long)))?;
+    let role = stage.players.cast_for_an_order(story("ignored-without-handler"))?;
+    let (kill_now, order) = channel();
     let port = free_port()?;
     let _collector = Collector::start(port)?;
     let mut agent = stage.agent(port)?;
     let ignored = agent.count("epitaph_stop_signals_ignored_total", &[])?;
     std::thread::scope(|scope| {
-        let played = scope.spawn(|| stage.players.play(&role));
+        // Given up, this test orders nothing: the players end.
+        let (kill_now, role, players) = (kill_now, &role, &stage.players);
+        let played = scope.spawn(move || players.play_to_an_order(role, &order));
         agent.until("epitaph_stop_signals_ignored_total", &[], ignored + 1.0)?;
         agent.kill()?;
         let mut agent = stage.agent(port)?;
-        ensure!(!played.is_finished(), "the second agent came too late to prove anything");
+        ensure!(!played.is_finished(), "the container did not wait for the second agent");
+        kill_now.send(())?;
         let played = played.join().map_err(|_| anyhow::anyhow!("the players panicked"))??;
-        let differs = played.differs(&role);
+        let differs = played.differs(role);
         ensure!(differs.is_empty(), "{}", differs.join("\n"));
         let subject = role.subject.as_str().to_owned();
         until("the report", || {
