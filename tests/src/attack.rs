@@ -96,7 +96,10 @@ pub enum Rate {
 /// How it went.
 #[derive(Debug)]
 pub struct Outcome {
+    /// Those that were played as their story says, and are judged.
     pub victims: usize,
+    /// Those that were not, one line each: the machine gave one no processor for its grace period, say.
+    pub left_out: Vec<String>,
     /// What the victims with another verdict have, one line each.
     pub other: Vec<String>,
     /// What all attackers did in a second, together.
@@ -260,8 +263,8 @@ impl Watch {
 /// What is compared of a termination.
 const AXES: [&str; 4] = ["verdict", "cause", "exit", "traffic"];
 
-/// Plays `names` in turn, so many in all and some at a time; the roles that were played.
-fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<Role>> {
+/// Plays `names` in turn, so many in all and some at a time: the roles, each with what was not as its story says.
+fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<(Role, Vec<String>)>> {
     let played = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
     let stage = || -> anyhow::Result<()> {
@@ -273,8 +276,8 @@ fn play(players: &Players, names: &[&str], count: usize) -> anyhow::Result<Vec<R
             let name = names[turn % names.len()];
             let story = all().find(|story| story.name == name);
             let role = players.cast(story.with_context(|| format!("no story {name}"))?)?;
-            players.play(&role)?;
-            locked(&played).push(role);
+            let differs = players.play(&role)?.differs(&role);
+            locked(&played).push((role, differs));
         }
     };
     thread::scope(|scope| {
@@ -303,6 +306,15 @@ pub fn play_under(
     let mut watch = Watch::start(epitaph, directory)?;
     let agent = watch.address();
     let alone = play(&actors, names, names.len())?;
+    for (role, differs) in &alone {
+        ensure!(
+            differs.is_empty(),
+            "without an attacker: {}: {}",
+            role.story.name,
+            differs.join("\n")
+        );
+    }
+    let alone: Vec<Role> = alone.into_iter().map(|(role, _)| role).collect();
     let alone = watch.terminations(&alone)?;
     for (role, termination) in &alone {
         let unknown = AXES.iter().any(|&axis| termination[axis] == "unknown");
@@ -326,8 +338,14 @@ pub fn play_under(
         }
         anyhow::Ok((victims?, per_second))
     })?;
-    let mut other = Vec::new();
-    for (role, termination) in watch.terminations(&victims)? {
+    let (mut other, mut left_out) = (Vec::new(), Vec::new());
+    let (victims, differs): (Vec<Role>, Vec<Vec<String>>) = victims.into_iter().unzip();
+    // In the order of the victims, and of all of them: one that was not played as written is reported, too.
+    for ((role, termination), differs) in watch.terminations(&victims)?.into_iter().zip(differs) {
+        if !differs.is_empty() {
+            left_out.push(format!("{}: {}", role.story.name, differs.join("; ")));
+            continue;
+        }
         let same = alone.iter().find(|(known, _)| known.story.name == role.story.name);
         let (_, same) = same.context("every victim was played alone")?;
         if AXES.iter().any(|&axis| same[axis] != termination[axis]) {
@@ -335,9 +353,9 @@ pub fn play_under(
         }
     }
     ensure!(watch.service.end(TO_END)?.success(), "{}", watch.service.log());
-    let victims = count;
     Ok(Outcome {
-        victims,
+        victims: victims.len() - left_out.len(),
+        left_out,
         other,
         per_second,
     })

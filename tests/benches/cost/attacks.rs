@@ -106,6 +106,9 @@ fn enter(table: &mut Table, what: &str, goal: &str, outcome: &Outcome) {
         format!("{:.1} % ({kept})", kept as f64 * 100.0 / outcome.victims as f64),
         kept * 100 >= outcome.victims * SHARE,
     );
+    for left_out in &outcome.left_out {
+        eprintln!("bench: not played as written: {left_out}");
+    }
     for other in &outcome.other {
         eprintln!("bench: another verdict: {other}");
     }
