@@ -1,5 +1,7 @@
 //! A network namespace of a story's own, with a veth pair between it and ours. Made by iproute2's `ip`; removed on drop.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Output};
 use std::thread;
@@ -7,6 +9,7 @@ use std::thread;
 use anyhow::{Context, ensure};
 
 use crate::sys::random_hex;
+use crate::timeout::{holds, until};
 
 /// See the module.
 #[derive(Debug)]
@@ -118,6 +121,63 @@ impl Drop for Network {
     }
 }
 
+/// Waits until a server that listens on `port` has accepted every connection, and has read all that was sent to it: the process `pid` is of
+/// its network namespace, the clients are of ours. At once where that process has ended.
+///
+/// # Errors
+/// It does not read.
+pub fn until_read(pid: u32, port: u16) -> anyhow::Result<()> {
+    let of_server = format!("/proc/{pid}/net");
+    until(&format!("what was sent to port {port} to be read"), || {
+        // First what has not arrived: it comes to the server's queue.
+        let mut waiting = rows("/proc/self/net", |row| row.remote == port && row.unsent > 0)?;
+        waiting.extend(rows(&of_server, |row| row.local == port && row.unread > 0)?);
+        Ok(holds(waiting.is_empty(), || format!("{waiting:?}")))
+    })
+}
+
+/// A socket, as proc_pid_net(5) has it.
+#[derive(Debug)]
+struct Row {
+    local: u16,
+    remote: u16,
+    /// Bytes that the other side has not acknowledged.
+    unsent: u64,
+    /// Bytes; of a listener, connections that were not accepted.
+    unread: u64,
+}
+
+impl Row {
+    fn read(line: &str) -> Option<Row> {
+        let mut words = line.split_whitespace().skip(1);
+        let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
+        let (local, remote) = (port(words.next()?)?, port(words.next()?)?);
+        let (unsent, unread) = words.nth(1)?.split_once(':')?;
+        let queue = |text| u64::from_str_radix(text, 16).ok();
+        Some(Row {
+            local,
+            remote,
+            unsent: queue(unsent)?,
+            unread: queue(unread)?,
+        })
+    }
+}
+
+/// The TCP sockets that are `wanted`; none where there is no such network, or no IPv6.
+fn rows(net: &str, wanted: impl Fn(&Row) -> bool) -> anyhow::Result<Vec<Row>> {
+    let mut found = Vec::new();
+    for name in ["tcp", "tcp6"] {
+        let text = match fs::read_to_string(format!("{net}/{name}")) {
+            Ok(text) => text,
+            // A process that was reaped, or one that was not.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => continue,
+            Err(error) => return Err(error).with_context(|| format!("read {net}/{name}")),
+        };
+        found.extend(text.lines().filter_map(Row::read).filter(&wanted));
+    }
+    Ok(found)
+}
+
 fn ip(args: &[&str]) -> anyhow::Result<Output> {
     let line = || format!("ip {}", args.join(" "));
     let done = Command::new("ip").args(args).output().with_context(line)?;
@@ -128,4 +188,44 @@ fn ip(args: &[&str]) -> anyhow::Result<Output> {
         String::from_utf8_lossy(&done.stderr).trim()
     );
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_server_has_read_when_it_has_accepted_and_read() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let unread = |least: u64| {
+            let is_it = |row: &Row| row.local == address.port() && row.unread >= least;
+            until("something to be unread", || {
+                Ok(holds(!rows("/proc/self/net", is_it)?.is_empty(), || "nothing".to_owned()))
+            })
+        };
+        let read = || until_read(std::process::id(), address.port());
+        read().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        unread(1).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(read);
+            // A connection that was not accepted, then bytes that were not read.
+            assert!(!waits.is_finished());
+            client.write_all(b"please\n").unwrap();
+            unread(7).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            assert!(!waits.is_finished());
+            let mut bytes = [0; 7];
+            server.read_exact(&mut bytes).unwrap();
+            waits.join().unwrap().unwrap();
+        });
+        // Of a process that has ended there is nothing to wait for.
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        until_read(ended.id(), address.port()).unwrap();
+    }
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::bystander::{Seen, What};
 use crate::cgroup::{Inhabitants, Memory, SLICE, Scope};
 use crate::machine::Machine;
-use crate::network::Network;
+use crate::network::{Network, until_read};
 use crate::programs::{Place, Ready};
 use crate::runtime::{Did, Spec, Stop};
 use crate::stories::{ANY, ANY_IPV6};
@@ -185,7 +185,12 @@ impl Players {
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;
         let load = self.load(role, address.as_deref())?;
-        // A container runs for a while before it is stopped. Requests are read by then.
+        // Of a load each client's first answer was awaited.
+        if let (Some(address), None, true) = (&address, &load, client.is_some() && reads(story)) {
+            let address: SocketAddr = address.parse().with_context(|| address.clone())?;
+            until_read(pid, address.port())?;
+        }
+        // A container runs for a while before it is stopped.
         pass(if load.is_some() { 600 } else { 200 });
         if let Bystander::Unheard { .. } = story.bystander {
             let network = network
@@ -196,15 +201,15 @@ impl Players {
         if story.stop != Stop::Wait {
             runtime.order("stop")?;
         }
+        if let Some(order) = order {
+            order.recv().context("the order to kill did not come")?;
+            runtime.order("kill")?;
+        }
         if let Bystander::Signals {
             name,
             signal,
             when: When::WithinGrace,
             ..
-        if let Some(order) = order {
-            order.recv().context("the order to kill did not come")?;
-            runtime.order("kill")?;
-        }
         } = story.bystander
         {
             runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
@@ -253,17 +258,17 @@ impl Players {
             .to_owned();
         let directory = self.directory.join(story.name);
         std::fs::create_dir_all(&directory)?;
-        let mut listens = None;
-        let command = match story.program {
-            Program::Victim(args) => {
-                let place = |arg: &str| match network {
-                    Some(network) if [ANY, ANY_IPV6].contains(&arg) => network.address().to_string(),
         let mut stop = story.stop;
         if let Stop::Signal { grace, .. } = &mut stop
             && by_order
         {
             *grace = Duration::MAX;
         }
+        let mut listens = None;
+        let command = match story.program {
+            Program::Victim(args) => {
+                let place = |arg: &str| match network {
+                    Some(network) if [ANY, ANY_IPV6].contains(&arg) => network.address().to_string(),
                     _ => arg.to_owned(),
                 };
                 let command = [victim].into_iter().chain(args.iter().map(|&a| place(a))).collect();
@@ -432,6 +437,12 @@ impl Players {
             _ => None,
         }
     }
+}
+
+/// Whether the story's server accepts and reads what its clients send before it is stopped.
+fn reads(story: &Story) -> bool {
+    let never = |args: &[&str]| args.contains(&"accept-never") || args.contains(&"read-never");
+    !matches!(story.program, Program::Victim(args) if never(args))
 }
 
 /// The address that clients call, from the address that the server printed.
