@@ -68,6 +68,12 @@ impl Case {
     pub fn needs_prompt_clients(&self) -> bool {
         self.usage == "idle-large"
     }
+
+    /// Whether the server's close(2) must not wait for CPU time: a tick after the last answer it counts as that of an idle connection. A busy
+    /// machine takes the processor from a server between the two in more than one of three connections.
+    pub fn needs_prompt_server(&self) -> bool {
+        self.undecided == RARELY
+    }
 }
 
 impl Display for Case {
@@ -116,7 +122,7 @@ const DECIDED: u64 = 0;
 
 /// A race that was lost in none of the measured runs (six of our servers, three of Debian's): between the client's close and the server's (HTTP/2: the client closes at the GOAWAY once it
 /// has its answer), or within the tick between the last answer and close(2) (gunicorn, Go's net/http: one connection in some thousand, on a
-/// machine with other work).
+/// machine with other work). The server runs as soon as it can: see [`Case::needs_prompt_server`].
 const RARELY: u64 = 1;
 
 /// A race that had any result up to two or three in the same runs, for each connection anew: whether the close follows the last bytes

@@ -192,7 +192,7 @@ impl Played {
 }
 
 impl Case {
-    /// False, and said, where its program is missing, or its clients cannot be as prompt as they must be.
+    /// False, and said, where its program is missing, or clients or server cannot be as prompt as they must be.
     fn is_playable(&self) -> bool {
         let [chrt, how @ ..] = PROMPT;
         let is_prompt = || {
@@ -202,9 +202,10 @@ impl Case {
                 .status()
                 .is_ok_and(|status| status.success())
         };
+        let needs_prompt = self.needs_prompt_clients() || self.needs_prompt_server();
         let is_here = match self.server {
+            _ if needs_prompt && !is_prompt() => Err("no real-time priority: chrt(1)".to_owned()),
             Server::Installed(program) => program.is_here(),
-            _ if self.needs_prompt_clients() && !is_prompt() => Err("no real-time priority: chrt(1)".to_owned()),
             _ => Ok(()),
         };
         if let Err(missing) = &is_here {
@@ -215,11 +216,15 @@ impl Case {
 
     fn play(&self, players: &Path, traffic: &Path, upstream: SocketAddr) -> anyhow::Result<Played> {
         let directory = tempfile::tempdir()?;
-        let container = match self.server {
+        let mut container = match self.server {
             Server::Go => self.served_by(traffic),
             Server::Rust => self.served_by(&example("grpc-server")?),
             Server::Installed(program) => self.installed(program, directory.path(), upstream)?,
         };
+        if self.needs_prompt_server() {
+            // PID 1 stays the server: chrt executes it.
+            container.command.splice(0..0, PROMPT.map(str::to_owned));
+        }
         let mut server = Contained::start(players, directory.path(), container)?;
         let address = server.ready()?;
         let [chrt, how @ ..] = PROMPT;
