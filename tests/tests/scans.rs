@@ -11,23 +11,24 @@ use anyhow::{Context as _, bail, ensure};
 use epitaph_tests::agent::program;
 use epitaph_tests::cgroup::{Mounts, SLICE};
 use epitaph_tests::contained::{Contained, Container};
+use epitaph_tests::http::free_port;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::network::Network;
 use epitaph_tests::skip::skip;
 use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::victim::OVER;
 use epitaph_tests::watch::Watch;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CLIENT: &str = "127.0.0.1:0";
 /// Below the ephemeral ports. The kernel may choose an ephemeral port twice, and a second SYN of the same port counts as the
-/// retransmission of the first. Each test has its own: they run side by side.
+/// retransmission of the first. Each test has its own: they run side by side. From 21,000 on are those of the random histories.
 const SCANNER_PORTS: RangeFrom<u16> = 20_000..;
-const OTHER_SCANNER_PORTS: RangeFrom<u16> = 21_000..;
+const OTHER_SCANNER_PORTS: RangeFrom<u16> = 17_000..;
 /// The same of a client.
 const CLIENT_PORTS: RangeFrom<u16> = 18_000..;
 const OTHER_CLIENT_PORTS: RangeFrom<u16> = 19_000..;
@@ -50,24 +51,23 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     if !can_play("a_scanner_does_not_inflate_what_the_client_needed") {
         return Ok(());
     }
-    let mut played = Played::start(&["serve", "close-listener", "127.0.0.1:0"])?;
+    const SCANS: u64 = 75;
+    let mut played = Played::start(&["serve", "close-listener-until-over", "127.0.0.1:0"])?;
     let address = played.container.ready()?;
     ask(CLIENT, address).await?.context("the server does not serve")?;
     played.container.stop()?;
     while ask(CLIENT, address).await?.is_some() {}
     // Not before the client is refused: a scanner that is served is a client.
-    let mut scanned = 0;
-    let until = Instant::now() + Duration::from_millis(1_500);
-    for port in SCANNER_PORTS.take_while(|_| Instant::now() < until) {
+    for port in SCANNER_PORTS.take(SCANS as usize) {
         ensure!(scan(port, address).await?.is_none(), "the scanner was served");
-        scanned += 1;
-        // The subject is time: the rate of the scan.
+        // The subject is time: the scanner goes on for 1.5 s at least.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    played.is_over()?;
     let termination = played.finish()?;
     let connections = &termination["connections"];
     assert_eq!(termination["verdict"], "refused-connections", "{termination:#}");
-    assert_eq!(connections["refused_new_peers"], scanned, "{termination:#}");
+    assert_eq!(connections["refused_new_peers"], SCANS, "{termination:#}");
     let peers = connections["peers"].as_array().context("no peers")?;
     let known = |ip: &str| {
         peers
@@ -77,7 +77,7 @@ async fn a_scanner_does_not_inflate_what_the_client_needed() -> anyhow::Result<(
     };
     assert_eq!(known("127.0.0.1"), Some(true.into()), "{termination:#}");
     assert_eq!(known("127.0.0.9"), Some(false.into()), "{termination:#}");
-    // Of the client's refusal alone: the scanner was refused for 1.5 s.
+    // Of the client's refusal alone: the scanner was refused for 1.5 s and more.
     let remedy = termination["remedy"].as_str().context("no remedy")?;
     ensure!(remedy.contains("keep accepting for 1 s"), "{termination:#}");
     Ok(())
@@ -90,7 +90,9 @@ async fn a_neighbour_that_listens_on_the_same_port_hides_no_refusal() -> anyhow:
     if !can_play("a_neighbour_that_listens_on_the_same_port_hides_no_refusal") {
         return Ok(());
     }
-    let mut played = Played::start(&["serve", "close-listener", "127.0.0.1:0"])?;
+    // Nobody else gets the port between the two listeners.
+    let at = format!("127.0.0.1:{}", free_port()?);
+    let mut played = Played::start(&["serve", "close-listener-until-over", &at])?;
     let address = played.container.ready()?;
     ask(CLIENT, address).await?.context("the server does not serve")?;
     played.container.stop()?;
@@ -101,6 +103,7 @@ async fn a_neighbour_that_listens_on_the_same_port_hides_no_refusal() -> anyhow:
         ensure!(refused(port, address).await?, "the client was served");
     }
     drop(elsewhere);
+    played.is_over()?;
     let termination = played.finish()?;
     assert_eq!(termination["verdict"], "refused-connections", "{termination:#}");
     let refused = termination["connections"]["refused"].as_u64().context("no count")?;
@@ -180,12 +183,13 @@ async fn a_scanner_alone_is_no_client() -> anyhow::Result<()> {
     if !can_play("a_scanner_alone_is_no_client") {
         return Ok(());
     }
-    let mut played = Played::start(&["serve", "accept-on", "127.0.0.1:0"])?;
+    let mut played = Played::start(&["serve", "accept-on-until-over", "127.0.0.1:0"])?;
     let address = played.container.ready()?;
     played.container.stop()?;
     for _ in 0..24 {
         ask(CLIENT, address).await?.context("a client was refused")?;
     }
+    played.is_over()?;
     played.container.ended()?;
     for port in OTHER_SCANNER_PORTS.take(50) {
         ensure!(scan(port, address).await?.is_none(), "the scanner was served");
@@ -210,12 +214,16 @@ async fn a_scanner_within_the_servers_own_network_is_no_client() -> anyhow::Resu
         return Ok(());
     }
     let network = Network::create(false)?;
-    let mut played = Played::start_in(Some(&network), &["serve", "accept-on", &network.address().to_string()])?;
+    let mut played = Played::start_in(
+        Some(&network),
+        &["serve", "accept-on-until-over", &network.address().to_string()],
+    )?;
     let address = played.container.ready()?;
     played.container.stop()?;
     for _ in 0..24 {
         ask("0.0.0.0:0", address).await?.context("a client was refused")?;
     }
+    played.is_over()?;
     played.container.ended()?;
     let mut scanner = vec![players()?.join("probe-player").display().to_string(), "connect".to_owned()];
     scanner.extend(vec![address.to_string(); SCANS]);
@@ -270,7 +278,7 @@ async fn ask(from: &str, to: SocketAddr) -> anyhow::Result<Option<()>> {
 struct Played {
     watch: Watch,
     container: Contained,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Played {
@@ -297,8 +305,13 @@ impl Played {
         Ok(Played {
             watch,
             container,
-            _directory: directory,
+            directory,
         })
+    }
+
+    /// The server exits.
+    fn is_over(&self) -> anyhow::Result<()> {
+        Ok(std::fs::write(self.directory.path().join(OVER), "")?)
     }
 
     /// The container's termination.

@@ -18,6 +18,7 @@ use nix::sys::resource::{Resource, setrlimit};
 
 use crate::sys;
 pub use load::{Failure, Totals, What};
+pub use serve::OVER;
 
 /// systemd's own stop signal for a container: glibc's SIGRTMIN is 34.
 pub const SIGRTMIN_3: i32 = 37;

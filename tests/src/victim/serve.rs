@@ -1,10 +1,12 @@
 //! TCP servers and how they go. One thread, one poll(2): what happens to each connection at the stop signal is exact.
 //!
-//! A request is one line, an answer is `ok`.
+//! A request is one line, an answer is `ok`. A mode with `-until-over` at its end goes on after the stop signal until there is a file
+//! [`OVER`] in its working directory: a test has all the time that a loaded machine needs.
 
 use std::io::{Error, ErrorKind, PipeReader, Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -22,6 +24,9 @@ const AFTERMATH_NS: u64 = 2_000_000_000;
 const PATIENCE_NS: u64 = 500_000_000;
 /// How long the next client may let itself be waited for with `close-listener`.
 const NEXT_CLIENT_NS: u64 = 1_000_000_000;
+
+/// See the module.
+pub const OVER: &str = "over";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -82,7 +87,12 @@ struct Connection {
 /// # Errors
 /// The address cannot be bound, or a socket fails in a way that is not in the story.
 pub fn serve(mode: &str, address: &str) -> Result<i32> {
+    let (mode, until_over) = match mode.strip_suffix("-until-over") {
+        Some(mode) => (mode, true),
+        None => (mode, false),
+    };
     let mode = Mode::parse(mode)?;
+    let aftermath = if until_over { 0 } else { AFTERMATH_NS };
     let mut handled = handle()?;
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -112,9 +122,9 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                             accept(&listener, &mut connections)?;
                         }
                     }
-                    over_at = Some(boot_now() + AFTERMATH_NS);
+                    over_at = Some(boot_now() + aftermath);
                 }
-                Mode::AcceptOn => over_at = Some(boot_now() + AFTERMATH_NS),
+                Mode::AcceptOn => over_at = Some(boot_now() + aftermath),
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),
@@ -145,7 +155,8 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             }
             connections.retain(|c| !c.over);
         }
-        if connections.is_empty() && over_at.is_some_and(|at| boot_now() >= at) {
+        let is_over = || !until_over || Path::new(OVER).exists();
+        if connections.is_empty() && over_at.is_some_and(|at| boot_now() >= at) && is_over() {
             return Ok(0);
         }
     }
