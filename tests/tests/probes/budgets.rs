@@ -292,7 +292,9 @@ fn a_listener_of_ones_own_takes_no_port_of_a_container_that_is_stopped() {
     let mut probes = need!(Probes::load(), "not root");
     let noisy = need!(container(&mut probes), "no cgroup v2");
     let quiet = need!(container(&mut probes), "no cgroup v2");
-    let (mut server, at) = Player::ready(&["--cgroup", path(&quiet), "listen", "127.0.0.1:0"]);
+    // Nobody else gets the port between the two listeners.
+    let reserved = format!("127.0.0.1:{}", free_port().expect("a port"));
+    let (mut server, at) = Player::ready(&["--cgroup", path(&quiet), "listen", &reserved]);
     probes.kernel.arm(quiet.id()).expect("arm");
     server.order();
     assert_eq!(server.line(), "closed\n");

@@ -21,6 +21,7 @@ use epitaph_core::ids::{CallAbi, CgroupId, Pid, Signal, SystemCall};
 use epitaph_core::input::{LossScope, ProbeState, SeenClients};
 use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
+use epitaph_tests::http::free_port;
 use epitaph_tests::skip::skip;
 use epitaph_tests::timeout::until;
 use nix::libc;

@@ -363,8 +363,9 @@ fn a_port_belongs_to_its_last_listener() {
         let mut probes = need!(if oldest { Probes::oldest() } else { Probes::load() }, "not root");
         let (first, second) = (need!(Cgroup::v2(), "no cgroup v2"), need!(Cgroup::v2(), "no cgroup v2"));
         let listen = |cgroup: &Cgroup, at: &str| Player::ready(&["--cgroup", cgroup.0.to_str().expect("utf-8"), "listen", at]);
-        let (mut server, at) = listen(&first, "[::]:0");
-        let port: u16 = at.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        // Nobody else gets the port between two listeners.
+        let port = free_port().expect("a port");
+        let (mut server, at) = listen(&first, &format!("[::]:{port}"));
         let close = |server: &mut Player| {
             server.order();
             assert_eq!(server.line(), "closed\n");

@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use epitaph_core::input::ProbeState;
@@ -9,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::error::lines;
+use crate::sink::otlp::collector::free_port;
 
 fn metrics() -> Arc<Metrics> {
     let push = None::<(crate::sink::metrics::push::Push, Duration)>;
@@ -36,7 +38,11 @@ async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, Str
 const NOW: Boot = Boot(100_000_000_000);
 
 async fn start(health: Arc<Health>) -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
-    let server = Server::bind(Some("127.0.0.1:0".parse().unwrap()), None).unwrap();
+    start_at(0, health).await
+}
+
+async fn start_at(port: u16, health: Arc<Health>) -> (SocketAddr, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    let server = Server::bind(Some((Ipv4Addr::LOCALHOST, port).into()), None).unwrap();
     let address = server.address(Offer::Metrics).unwrap();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(server.serve(metrics(), health, || NOW, async { drop(stopped.await) }));
@@ -148,8 +154,10 @@ async fn a_port_in_use_is_named_with_the_remedy() {
 
 #[tokio::test]
 async fn a_shutdown_releases_the_port() {
-    let (address, stop, task) = start(Arc::default()).await;
+    // Of nobody else, who could have it after the shutdown.
+    let (address, stop, task) = start_at(free_port(), Arc::default()).await;
     assert_eq!(ask(address, "GET", "/metrics").await.0, 200);
+    assert!(Server::bind(Some(address), None).is_err(), "two listen");
     stop.send(()).unwrap();
     task.await.unwrap();
     Server::bind(Some(address), None).expect("the port is free again");

@@ -118,13 +118,12 @@ mod tests {
     use opentelemetry_proto::tonic::metrics::v1::metric::Data;
     use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
     use opentelemetry_sdk::Resource;
-    use tokio::net::TcpListener;
 
     use super::super::Metrics;
     use super::*;
     use crate::config::OtlpSettings;
     use crate::sink::otlp::Protocol;
-    use crate::sink::otlp::collector::{Collector, Reply};
+    use crate::sink::otlp::collector::{Collector, Reply, free_port};
     use epitaph_core::event::Kind;
 
     #[tokio::test]
@@ -187,7 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_collector_is_an_error_and_not_a_hang() {
-        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let gone = format!("127.0.0.1:{}", free_port());
         for protocol in [Protocol::Grpc, Protocol::HttpProtobuf] {
             let endpoint = Some(format!("http://{gone}").parse().unwrap());
             let otlp = OtlpSettings {
