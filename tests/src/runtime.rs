@@ -3,8 +3,9 @@
 //! `run` starts the shim and exits, so the shim's parent is the machine's init (or a subreaper), as in production: the process
 //! that plays the stories is not an ancestor of the shim. The shim makes the cgroup, starts the main process in it (in its own
 //! pid namespace if the story wants one) the way runc does: an init that waits until it has been moved into the cgroup, then
-//! executes. The shim reads orders on stdin (`stop`; `kill` for the SIGKILL that its grace period would bring later), prints its
-//! actions on stdout, one JSON object per line, and ends the container when stdin closes. The shim is single-threaded: a process that has unshared its pid namespace can make no threads.
+//! executes. The shim reads orders on stdin (`stop`; `kill`, for the SIGKILL that its grace period would bring later), prints its
+//! actions on stdout, one JSON object per line, and ends the container when stdin closes. The shim is single-threaded: a process
+//! that has unshared its pid namespace can make no threads.
 
 use std::fs::File;
 use std::io::{Error, PipeReader, Read, Result, Write};
