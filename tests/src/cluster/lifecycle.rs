@@ -303,6 +303,7 @@ fn node_config(cluster: &Cluster, index: u8) -> anyhow::Result<NodeConfig> {
         // A node that starts many pods gets what the others leave.
         processors: available_parallelism().map_or(1, |host| host.get().min(2)),
         feature_gates: FEATURE_GATES.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
+        apparmor: true,
         kubelet: Value::Null,
         name,
         index,

@@ -2,6 +2,8 @@
 //!
 //! *Architecture invariant*: everything listens on the loopback, and only processes recorded as started here are stopped.
 
+pub mod agent;
+pub mod apparmor;
 pub mod control_plane;
 pub mod credentials;
 pub mod deploy;

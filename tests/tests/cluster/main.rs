@@ -14,7 +14,7 @@ use epitaph_tests::cluster::play::Stage;
 use epitaph_tests::cluster::rollouts::forecast::Compared;
 use epitaph_tests::cluster::rollouts::{self, Row};
 use epitaph_tests::cluster::stories::{self, Story, stories};
-use epitaph_tests::cluster::{Cluster, deploy};
+use epitaph_tests::cluster::{Cluster, apparmor, deploy};
 use epitaph_tests::skip::skip;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -88,6 +88,12 @@ fn main() {
         let shared = Arc::clone(&shared);
         Trial::test("chart::installed-upgraded-tested-and-removed", move || shared.install())
     };
+    let confined = {
+        let shared = Arc::clone(&shared);
+        Trial::test("apparmor::the-bus-with-and-without-the-default-profile", move || {
+            shared.confine()
+        })
+    };
     let readers = {
         let shared = Arc::clone(&shared);
         Trial::test("readers::of-one-namespace-by-certificate-and-token", move || {
@@ -107,7 +113,7 @@ fn main() {
         .chain(placed)
         .chain(lost)
         .chain(shutdowns)
-        .chain([readers, install])
+        .chain([confined, readers, install])
         .collect();
     // Nothing played is nothing shown.
     if let Some(name) = names
@@ -199,6 +205,12 @@ impl Shared {
     fn shut_down(&self, case: Case) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
         done(case.name(), node_shutdown::play(self.stage()?, case))
+    }
+
+    /// Takes the bus away from the agents, where the kernel mediates it.
+    fn confine(&self) -> Result<(), Failed> {
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        done("AppArmor in force", apparmor::play(self.stage()?))
     }
 
     /// Takes the agent away from the other stories.

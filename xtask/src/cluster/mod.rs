@@ -27,7 +27,7 @@ pub use {
     tools::{api as api_tools, helm},
 };
 
-pub const FLAGS: &str = "up [--nodes N] [--debian 12|13] [--pod-within SECONDS] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13] [--at-once N] [STORY...]";
+pub const FLAGS: &str = "up [--nodes N] [--debian 12|13|13-backports] [--pod-within SECONDS] | status | down | shell [NODE] | kubectl ... | test [--nodes N] [--debian 12|13|13-backports] [--at-once N] [STORY...]";
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     match args.subcommand().context("reading what to do")?.as_deref() {
@@ -58,20 +58,19 @@ pub fn node_tools() -> Result<PathBuf> {
     tools::all(Some(Suite::Trixie))
 }
 
-/// What the nodes are made of: Debian 13, or 12 with the kernel that many clusters run.
+/// What the nodes are made of: Debian 13, 12 with the kernel that many clusters run, or 13 with the kernel of its backports.
 fn debian_of_nodes(args: &mut Arguments) -> Result<Suite> {
     let Some(number) = args.opt_value_from_str::<_, String>("--debian")? else {
         return Ok(Suite::Trixie);
     };
-    let suite = Suite::numbered(&number).filter(|suite| matches!(suite, Suite::Bookworm | Suite::Trixie));
-    suite.with_context(|| format!("no node of Debian {number}: 12 and 13"))
+    Suite::of_nodes(&number).with_context(|| format!("no node of Debian {number}: 12, 13 and 13-backports"))
 }
 
 /// The tools of machines with the Debian of `suite`, built if need be. Those of clusters serve as well where they are that Debian.
 pub fn machine_tools(suite: Suite) -> Result<PathBuf> {
     match suite {
         Suite::Trixie => node_tools(),
-        Suite::Bullseye | Suite::Bookworm | Suite::Runtimes | Suite::OomDaemons => tools::bare(suite),
+        Suite::Bullseye | Suite::Bookworm | Suite::TrixieBackports | Suite::Runtimes | Suite::OomDaemons => tools::bare(suite),
     }
 }
 

@@ -28,6 +28,8 @@ pub enum Suite {
     Bookworm,
     /// Debian 13: the nodes of clusters.
     Trixie,
+    /// Debian 13 with the kernel of its backports, whose AppArmor may mediate D-Bus (from 6.17 on): nodes of clusters if asked for.
+    TrixieBackports,
     /// Debian 13 with its own container runtimes, and CRI-O.
     Runtimes,
     /// Debian 12 with its OOM killers in user space, and a second container runtime.
@@ -45,18 +47,38 @@ impl Suite {
         }
     }
 
+    /// Those that nodes of clusters are made of, as [`Suite::numbered`].
+    pub fn of_nodes(name: &str) -> Option<Suite> {
+        match name {
+            "12" => Some(Suite::Bookworm),
+            "13" => Some(Suite::Trixie),
+            "13-backports" => Some(Suite::TrixieBackports),
+            _ => None,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Suite::Bullseye => "bullseye",
             Suite::Bookworm | Suite::OomDaemons => "bookworm",
-            Suite::Trixie | Suite::Runtimes => "trixie",
+            Suite::Trixie | Suite::TrixieBackports | Suite::Runtimes => "trixie",
         }
+    }
+
+    /// The packages' names, as apt-get takes them.
+    fn all_packages(self) -> Vec<&'static str> {
+        let kernel = match self {
+            Suite::TrixieBackports => KERNEL_OF_BACKPORTS,
+            _ => KERNEL,
+        };
+        [&[kernel][..], &PACKAGES, self.packages()].concat()
     }
 
     /// Packages besides [`PACKAGES`].
     fn packages(self) -> &'static [&'static str] {
         match self {
-            Suite::Bullseye | Suite::Bookworm | Suite::Trixie => &[],
+            Suite::Bullseye => &[],
+            Suite::Bookworm | Suite::Trixie | Suite::TrixieBackports => &OF_NODES,
             Suite::Runtimes => &RUNTIMES,
             Suite::OomDaemons => &OOM_DAEMONS,
         }
@@ -68,6 +90,7 @@ impl Suite {
             Suite::Bullseye => (&BEFORE_TRIXIE, &[MERGED_USR]),
             Suite::Bookworm => (&BEFORE_TRIXIE, &[]),
             Suite::Trixie => (&[], &[]),
+            Suite::TrixieBackports => (&["virtio_pci", "ext4"], &[]),
             Suite::Runtimes => (&[], &[NOT_AT_BOOT]),
             Suite::OomDaemons => (&BEFORE_TRIXIE, &[ONE_AT_A_TIME]),
         }
@@ -82,6 +105,8 @@ const MERGED_USR: &str =
 const NOT_AT_BOOT: &str = "--customize-hook=chroot \"$1\" systemctl disable docker.service docker.socket";
 /// Each is started by the test, alone.
 const ONE_AT_A_TIME: &str = "--customize-hook=chroot \"$1\" systemctl disable systemd-oomd.service earlyoom.service";
+/// Its parser, with which containerd loads the default profile of containers. The package's own profiles stay unloaded: the unit is masked.
+const OF_NODES: [&str; 1] = ["apparmor"];
 const OOM_DAEMONS: [&str; 3] = ["systemd-oomd", "earlyoom", "crun"];
 /// Packages that make the disk and the initrd, run the machines and connect to them.
 const TOOLS: [&str; 7] = [
@@ -94,13 +119,14 @@ const TOOLS: [&str; 7] = [
     "qemu-system-x86",
     "openssh-client",
 ];
-const PACKAGES: [&str; 23] = [
+const KERNEL: &str = "linux-image-cloud-amd64";
+const KERNEL_OF_BACKPORTS: &str = "linux-image-cloud-amd64/trixie-backports";
+const PACKAGES: [&str; 22] = [
     "systemd",
     "systemd-sysv",
     "libpam-systemd",
     "dbus",
     "udev",
-    "linux-image-cloud-amd64",
     "kmod",
     "runc",
     "containernetworking-plugins",
@@ -216,8 +242,8 @@ fn key(suite: Suite, programs: &[PathBuf]) -> String {
     let mut content = Content::default();
     content.part("suite", suite.name().as_bytes());
     let (modules, options) = suite.additions();
-    let packages = PACKAGES.iter().chain(suite.packages());
-    for part in packages.chain(&UNREAD).chain(&MODULES).chain(modules).chain(options) {
+    let packages = suite.all_packages();
+    for part in packages.iter().chain(&UNREAD).chain(&MODULES).chain(modules).chain(options) {
         content.part("part", part.as_bytes());
     }
     content.part("init", INIT.as_bytes());
@@ -235,9 +261,13 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
     let security: &[&str] = match suite {
         // Its support has ended: the lists name packages that are not there any more.
         Suite::Bullseye => &[],
-        Suite::Bookworm | Suite::Trixie | Suite::Runtimes | Suite::OomDaemons => &[&security],
+        Suite::Bookworm | Suite::Trixie | Suite::TrixieBackports | Suite::Runtimes | Suite::OomDaemons => &[&security],
     };
-    let sources = packages::sources(&[suite.name()], security)?;
+    let suites: &[&str] = match suite {
+        Suite::TrixieBackports => &["trixie", "trixie-backports"],
+        _ => &[suite.name()],
+    };
+    let sources = packages::sources(suites, security)?;
     let mut mmdebstrap = Command::new("unshare");
     // A mount namespace of its own: what is mounted for the packages' scripts goes with it.
     mmdebstrap
@@ -248,7 +278,7 @@ fn bootstrap(suite: Suite, root: &Path) -> Result<()> {
             "--variant=essential",
             "--format=directory",
         ])
-        .arg(format!("--include={}", [&PACKAGES, suite.packages()].concat().join(",")))
+        .arg(format!("--include={}", suite.all_packages().join(",")))
         .args(["--aptopt=APT::Install-Recommends \"false\"", "--dpkgopt=force-unsafe-io"])
         .args(UNREAD.map(|path| format!("--dpkgopt=path-exclude={path}")))
         .args(suite.additions().1)

@@ -58,7 +58,7 @@ pub fn bare(suite: Suite) -> Result<PathBuf> {
         Suite::Runtimes => programs::crio()?,
         // Of OOM kills in containers.
         Suite::OomDaemons => programs::build(programs::CONTAINERD)?.into_values().collect(),
-        Suite::Bullseye | Suite::Bookworm | Suite::Trixie => vec![],
+        Suite::Bullseye | Suite::Bookworm | Suite::Trixie | Suite::TrixieBackports => vec![],
     };
     machine(&mut links, rootfs::build(suite, &added)?);
     linked(&links)

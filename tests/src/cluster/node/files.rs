@@ -112,6 +112,8 @@ fn machine(config: &NodeConfig, keys: &Keys) -> anyhow::Result<Vec<File>> {
         "serial-getty@ttyS0.service",
         "systemd-udev-settle.service",
         "systemd-pstore.service",
+        // Profiles of a Debian's own programs. Containers have the one that containerd loads.
+        "apparmor.service",
         // Of no use here, and a second each under emulation.
         "modprobe@.service",
         "sys-fs-fuse-connections.mount",

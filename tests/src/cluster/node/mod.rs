@@ -55,6 +55,8 @@ pub struct NodeConfig {
     pub memory_mib: u32,
     pub processors: usize,
     pub feature_gates: BTreeMap<String, bool>,
+    /// AppArmor in force, as Debian's kernel has it; containerd then confines containers by its default profile.
+    pub apparmor: bool,
     /// Merged over the kubelet's configuration, KubeletConfiguration v1beta1.
     pub kubelet: Value,
 }
@@ -77,6 +79,7 @@ impl NodeConfig {
             memory_mib: 1024,
             processors: 1,
             feature_gates: BTreeMap::new(),
+            apparmor: false,
             kubelet: json!({}),
         })
     }
@@ -115,6 +118,7 @@ struct Known {
     processors: usize,
     lan: SocketAddrV4,
     index: u8,
+    apparmor: bool,
 }
 
 /// A machine. With [`Lifetime::Caller`] it stops on drop.
@@ -151,6 +155,7 @@ impl Node {
             processors: config.processors,
             lan: config.lan,
             index: config.index,
+            apparmor: config.apparmor,
         };
         let keys = channel::make_keys(dir, known.loopback, Node::SHELL_PORT)?;
         let base = tools.node("initrd");

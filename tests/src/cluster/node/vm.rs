@@ -24,9 +24,12 @@ pub fn command(dir: &Path, known: &Known, shell_port: u16) -> Command {
         guest = files::OWN_ADDRESS,
         kubelet = Node::KUBELET_PORT,
     );
-    let mut append = "console=ttyS0 loglevel=4 mitigations=off panic=0 net.ifnames=0 apparmor=0 audit=0 \
+    let mut append = "console=ttyS0 loglevel=4 mitigations=off panic=0 net.ifnames=0 audit=0 \
                       systemd.show_status=0 random.trust_cpu=on transparent_hugepage=never nowatchdog"
         .to_owned();
+    if !known.apparmor {
+        append.push_str(" apparmor=0");
+    }
     if let Some(khz) = tsc_khz() {
         append.push_str(&format!(" tsc=reliable tsc_early_khz={khz}"));
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+use super::super::agent::{Agent, is_set, logind_is};
 use super::super::deploy;
 use super::super::play::{Stage, text, until};
 use super::super::stories::NAMESPACE;
@@ -159,49 +160,34 @@ pub fn observer_on(stage: &Stage, node: &str) -> anyhow::Result<()> {
 pub fn until_agent_knows(stage: &Stage, node: &Node, expected: &[(&str, &str)]) -> anyhow::Result<()> {
     let mut last = String::new();
     let known = until(SOON, "the agent knows logind and the kubelet", || {
-        let field = format!("spec.nodeName={},status.phase=Running", node.name());
-        let selector = "app.kubernetes.io/component=agent";
-        let path = "jsonpath={.items[*].status.podIP}";
-        let address = stage.kubectl.run(&[
-            "-n",
-            deploy::NAMESPACE,
-            "get",
-            "pods",
-            "-l",
-            selector,
-            "--field-selector",
-            &field,
-            "-o",
-            path,
-        ])?;
-        let address = address.split_whitespace().next_back().context("no agent")?;
-        last = node.run(&format!(
-            "busybox wget -q -O - http://{address}:9464/metrics | grep -E '^epitaph_(node_shutdown_ready|logind_state)' || true"
-        ))?;
-        let holds = |name: &str, labels: &[String]| {
-            let is_it =
-                |line: &str| line.starts_with(name) && line.ends_with(" 1") && labels.iter().all(|label| line.contains(label));
-            last.lines().any(is_it)
-        };
+        let metrics = Agent::of(stage, node)?.metrics()?;
+        let of_shutdowns = ["epitaph_node_shutdown_ready", "epitaph_logind_state"];
+        let lines = metrics
+            .lines()
+            .filter(|line| of_shutdowns.iter().any(|name| line.starts_with(name)));
+        last = lines.collect::<Vec<_>>().join("\n");
         let is_ready = |(check, state): &(&str, &str)| {
             let labels = [format!("check=\"{check}\""), format!("state=\"{state}\"")];
-            holds("epitaph_node_shutdown_ready", &labels)
+            is_set(&last, "epitaph_node_shutdown_ready", &labels.each_ref().map(String::as_str))
         };
-        let is_connected = holds("epitaph_logind_state", &["state=\"connected\"".to_owned()]);
-        Ok((is_connected && expected.iter().all(is_ready)).then_some(()))
+        Ok((logind_is(&last, "connected") && expected.iter().all(is_ready)).then_some(()))
     });
     known.with_context(|| format!("not {expected:?}: {last}"))
 }
 
-/// The command that the doctor gives for its problem with that check, which must name this file.
-pub fn doctors_remedy(stage: &Stage, node: &Node, check: &str, file: &str) -> anyhow::Result<String> {
+/// What the doctor reports, which a person runs on the node.
+pub fn doctor(stage: &Stage, node: &Node) -> anyhow::Result<Value> {
     let program = stage.cluster.directory.join("images/stripped/epitaph");
     node.shell().put(&program, DOCTOR, 0o755)?;
+    let answer = node.run(&format!("{DOCTOR} doctor --only shutdown --output json || true"))?;
+    serde_json::from_str(answer.trim()).with_context(|| format!("read the doctor's answer {answer}"))
+}
+
+/// The command that the doctor gives for its problem with that check, which must name this file.
+pub fn doctors_remedy(stage: &Stage, node: &Node, check: &str, file: &str) -> anyhow::Result<String> {
     // The kubelet refused its lock: it writes its drop-in at the start.
     let finding = until(SOON, &format!("a problem with {check}"), || {
-        let answer = node.run(&format!("{DOCTOR} doctor --only shutdown --output json || true"))?;
-        let report: Value =
-            serde_json::from_str(answer.trim()).with_context(|| format!("read the doctor's answer {answer}"))?;
+        let report = doctor(stage, node)?;
         let mut findings = report["findings"].as_array().into_iter().flatten();
         let is_it = |finding: &&Value| finding["check"] == check && finding["status"] == "problem";
         let finding = findings.find(is_it);

@@ -2,6 +2,7 @@
 //! commands that bypass logind are played without a kubelet: `tests/tests/systemd`.
 
 mod asked;
+mod busless;
 mod lossy;
 mod shown;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::apparmor;
 use super::deploy::{self, RELEASE};
 use super::play::{Stage, text, until};
 use super::stories::NAMESPACE;
@@ -80,10 +82,12 @@ pub enum Case {
     CutInPhase,
     /// A server that drains behind a closed listener, while its Service sends clients to it.
     LosesRequests,
+    /// The node boots without a system bus, and gets it later; then as the first.
+    WithoutABus,
 }
 
 impl Case {
-    pub const ALL: [Case; 8] = [
+    pub const ALL: [Case; 9] = [
         Case::Graceful,
         Case::DropIn,
         Case::OutlivesItsPhase,
@@ -92,6 +96,7 @@ impl Case {
         Case::Spoofed,
         Case::CutInPhase,
         Case::LosesRequests,
+        Case::WithoutABus,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -104,13 +109,14 @@ impl Case {
             Case::Spoofed => "spoofed",
             Case::CutInPhase => "cut-in-phase",
             Case::LosesRequests => "loses-requests",
+            Case::WithoutABus => "without-a-bus",
         }
     }
 
     /// The kubelet's configuration. A boot undoes it.
     fn kubelet(self) -> Value {
         match self {
-            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase | Case::LosesRequests => {
+            Case::Graceful | Case::DropIn | Case::Spoofed | Case::CutInPhase | Case::LosesRequests | Case::WithoutABus => {
                 json!({"shutdownGracePeriod": "60s", "shutdownGracePeriodCriticalPods": "30s"})
             }
             Case::OutlivesItsPhase => json!({"shutdownGracePeriodByPodPriority": [
@@ -159,6 +165,10 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "story-important"}, "value": PRIORITY,
     });
     stage.kubectl.apply(&class.to_string())?;
+    let mut problems = match case {
+        Case::WithoutABus => busless::play(stage, name)?,
+        _ => Vec::new(),
+    };
     if case == Case::DropIn {
         node.run(&format!(
             "mkdir -p $(dirname {DROP_IN}) && printf '[Login]\\nInhibitDelayMaxSec=30\\n' >{DROP_IN} && rm -f {MASK} && \
@@ -173,6 +183,7 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         _ => &[("periods", "ready"), ("delay", "ready"), ("lock", "ready")],
     };
     asked::until_agent_knows(stage, &node, is_ready)?;
+    problems.extend(apparmor::confinement(stage, &node)?);
     asked::until_schedulable(stage, node.name())?;
     stage.apply(&workloads(case, name))?;
     let before = asked::until_all_run(stage, name, REPLICAS)?;
@@ -182,8 +193,9 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
     };
     eprintln!("{name}: {} of {} pods on {}", here(&before).len(), before.len(), node.name());
     ensure!(!here(&before).is_empty(), "no pod runs on {}", node.name());
-    match case {
+    problems.extend(match case {
         Case::Graceful => graceful(stage, name, &here(&before)),
+        Case::WithoutABus => graceful_again(stage, name),
         Case::DropIn => drop_in(stage, name, &here(&before)),
         Case::OutlivesItsPhase => outlives(stage, name, &here(&before)),
         Case::ZeroPeriods => zero_periods(stage, name, &here(&before), &BY_LOGIND),
@@ -194,7 +206,17 @@ fn play_here(stage: &Stage, case: Case, name: &str) -> anyhow::Result<Vec<String
         Case::Spoofed => spoofed(stage, name, &here(&before)),
         Case::CutInPhase => cut_in_phase(stage, name, &here(&before)),
         Case::LosesRequests => lossy::play(stage, name, &here(&before)),
-    }
+    }?);
+    Ok(problems)
+}
+
+/// The node's trace alone.
+fn graceful_again(stage: &Stage, name: &str) -> anyhow::Result<Vec<String>> {
+    let off = power_off(stage, name)?;
+    power_on(stage, name)?;
+    let (spans, mut problems) = shown::root(stage, &off, "graceful")?;
+    problems.extend(shown::kubelets_lock(&spans));
+    Ok(problems)
 }
 
 fn graceful(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
@@ -387,7 +409,9 @@ fn restore(stage: &Stage) -> anyhow::Result<()> {
         "shutdownGracePeriod": null, "shutdownGracePeriodCriticalPods": null, "shutdownGracePeriodByPodPriority": null,
     });
     machine.run(&format!(
-        "rm -f {DROP_IN} {MASK} /etc/systemd/logind.conf.d/99-kubelet.conf && systemctl kill -s HUP systemd-logind"
+        "rm -f {DROP_IN} {MASK} /etc/systemd/logind.conf.d/99-kubelet.conf && {} && systemctl start dbus.socket && \
+         systemctl kill -s HUP systemd-logind",
+        busless::UNMASK
     ))?;
     machine.configure_kubelet(&reset)?;
     until_ready(stage, &machine)
@@ -459,7 +483,7 @@ fn workloads(case: Case, name: &str) -> Vec<Value> {
             all.push(on_the_node(pod, class));
         }
         Case::LosesRequests => all.push(lossy::service(name)),
-        Case::DropIn | Case::ZeroPeriods | Case::Unannounced | Case::Spoofed => {}
+        Case::DropIn | Case::ZeroPeriods | Case::Unannounced | Case::Spoofed | Case::WithoutABus => {}
     }
     all
 }
