@@ -2,7 +2,8 @@
 //! `cargo xtask test systemd`.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,8 +16,10 @@ use epitaph_tests::bus::SystemBus;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
 use epitaph_tests::machine::is_root;
+use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
+use epitaph_tests::stories::stories;
 use epitaph_tests::sys::{kill, locked};
 use epitaph_tests::timeout::{TIMEOUT, ended, holds, until};
 use nix::libc::SIGTERM;
@@ -693,6 +696,51 @@ fn a_bus_that_comes_late_and_restarts_is_connected_to() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As dbus-daemon answers the first message of a client whose AppArmor profile, or SELinux domain, may not send it.
+#[test]
+fn a_bus_that_a_security_module_denies_is_named_with_its_remedy() -> anyhow::Result<()> {
+    const DENIED: &str = "An AppArmor policy prevents this sender from sending this message to this recipient";
+    let directory = tempfile::tempdir()?;
+    let epitaph = Epitaph::copied(&program(&binaries()), directory.path())?;
+    let bus = directory.path().join("system_bus_socket");
+    let listener = UnixListener::bind(&bus)?;
+    let daemon = "org.freedesktop.DBus";
+    let hello = Message::method_call("/org/freedesktop/DBus", "Hello")
+        .destination(daemon)
+        .interface(daemon)
+        .build(&())?;
+    let denial = Message::error(&hello.header(), "org.freedesktop.DBus.Error.AccessDenied").build(&(DENIED,))?;
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // The role tries again; one that is killed meanwhile is gone.
+            let _ = deny(client, denial.data());
+        }
+    });
+    let role = Role::start(&epitaph, &["--print", "--bus", &bus.to_string_lossy()])?;
+    let (unavailable, _) = role.until("unavailable", is_unavailable)?;
+    let reason = unavailable["state"]["reason"].as_str().unwrap_or_default();
+    for words in [DENIED, "a security module refuses", "logind.appArmorProfile"] {
+        ensure!(reason.contains(words), "no `{words}` in {reason}");
+    }
+    Ok(())
+}
+
+/// What a bus does of a client's connection: the handshake, then this answer to the first message.
+fn deny(mut client: UnixStream, answer: &[u8]) -> std::io::Result<()> {
+    let (mut asked, mut byte) = (Vec::new(), [0]);
+    while !asked.ends_with(b"BEGIN\r\n") {
+        client.read_exact(&mut byte)?;
+        asked.push(byte[0]);
+    }
+    client.write_all(b"OK 0123456789abcdef0123456789abcdef\r\n")?;
+    if asked.windows(17).any(|words| words == b"NEGOTIATE_UNIX_FD") {
+        client.write_all(b"AGREE_UNIX_FD\r\n")?;
+    }
+    client.write_all(answer)?;
+    std::io::copy(&mut client, &mut std::io::sink()).map(drop)
+}
+
 fn lost(events: &[Value], reason: &str) -> u64 {
     let of = events.iter().filter(|event| event["reason"] == reason);
     of.filter_map(|event| event["count"].as_u64()).sum()
@@ -801,8 +849,58 @@ fn the_agent_goes_on_whatever_becomes_of_the_role() -> anyhow::Result<()> {
     state("unavailable")?;
     assert_eq!(get(agent.port, "/readyz")?.0, 200);
     // Another user's connection: this test's is root's.
-    drop(std::os::unix::net::UnixStream::connect(&at)?);
+    drop(UnixStream::connect(&at)?);
     agent.until("epitaph_dropped_total", &["reason=\"logind_peer\""], 1.0)
+}
+
+/// A node of Talos, Bottlerocket or k3d: the directory of the bus is there, as the chart makes it, and empty.
+#[test]
+fn an_agent_without_a_bus_reports_and_takes_the_bus_that_comes() -> anyhow::Result<()> {
+    const TEST: &str = "an_agent_without_a_bus_reports_and_takes_the_bus_that_comes";
+    const MISSING: &str = "no system bus at ";
+    if !is_root() {
+        skip(TEST, "observing needs root");
+        return Ok(());
+    }
+    let Some(mut stage) = Stage::set(TEST)? else {
+        return Ok(());
+    };
+    let at = stage.directory.path().join("logind.sock").to_string_lossy().into_owned();
+    // Returns once it is ready.
+    let agent = Service::start(
+        &stage.epitaph,
+        stage.directory.path(),
+        &["--set", &format!("logind.socket={at}")],
+    )?;
+    let bus = stage.bus.socket().to_string_lossy().into_owned();
+    let role = Role::start(&stage.epitaph, &["--socket", &at, "--bus", &bus, "--log", "info"])?;
+    agent.until("epitaph_logind_state", &["state=\"unavailable\""], 1.0)?;
+    assert_eq!(get(agent.port, "/readyz")?.0, 200, "readiness does not depend on it");
+    // Another termination may have this verdict, on this machine.
+    let crashed = ["verdict=\"crashed\""];
+    let before = agent.count("epitaph_terminations_total", &crashed)?;
+    let players = Players::new(&binaries())?;
+    let player = players.cast(
+        stories()
+            .find(|story| story.name == "abort")
+            .context("a story of that name")?,
+    )?;
+    let differs = players.play(&player)?.differs(&player);
+    ensure!(differs.is_empty(), "{}", differs.join("\n"));
+    agent.until("epitaph_terminations_total", &crashed, before + 1.0)?;
+
+    stage.bus.start()?;
+    let services = stage.services()?;
+    agent.until("epitaph_logind_state", &["state=\"connected\""], 1.0)?;
+    // Several attempts went before.
+    let lines = role.log().lines().filter(|line| line.contains(MISSING)).count();
+    assert_eq!(lines, 1, "{}", role.log());
+    // What the bus announces reaches the agent: the source is active.
+    stage.runtime.block_on(async {
+        services.prepare(true, "power-off").await?;
+        services.prepare(false, "power-off").await
+    })?;
+    agent.until("epitaph_node_shutdowns_total", &["verdict=\"cancelled\""], 1.0)
 }
 
 /// Taken for the agent, refused to another user, and released in a shutdown.
