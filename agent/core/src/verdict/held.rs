@@ -2,7 +2,8 @@
 //!
 //! The layers in the order in which a kubelet goes through them: the runtime reports the exits, the sandbox is stopped, its network is torn
 //! down, the volumes are unmounted, the kubelet gives the pod up, and finalizers and the API server remove the object. The first one that is
-//! not shown to be done holds the pod. Some steps show nothing: the sentence names what is not known.
+//! not shown to be done holds the pod. Some steps show nothing: the sentence names what is not known. An admission that refuses the kubelet's
+//! deletion leaves no sign in the pod: the API server asks admission before it sets `deletionGracePeriodSeconds` to 0.
 
 use serde::Serialize;
 
@@ -109,19 +110,19 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Volume,
         headline: "held-by-volume",
         severity: Severity::Warning,
-        meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted. No mount is observed, so this is what is left, and not proven.",
-        proof: "The status has no container as running, and the sandbox is gone by status or kernel; the pod has claims; its Events were listed and have no FailedKillPod; deletionGracePeriodSeconds is not 0, so Kubernetes waits for the kubelet.",
-        remedy: "Read the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and at the CSI driver's pod there. Do not delete the pod by force: the volume may still be mounted and written.",
-        unseen: "which volumes are unmounted",
+        meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod. Neither is observed, so this is what is left, and not proven.",
+        proof: "The status has no container as running, and the sandbox is gone by status or kernel; the pod has claims; its Events were listed and have no FailedKillPod; deletionGracePeriodSeconds is not 0, so the API server has not accepted the kubelet's deletion of the pod.",
+        remedy: "Read the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and at the CSI driver's pod there. If the log has `Failed to delete status for pod`, the volumes are unmounted, and the error names the admission webhook or policy that refuses the deletion: correct that one. Do not delete the pod by force: the volume may still be mounted and written.",
+        unseen: "which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod",
     },
     HeldRow {
         by: HeldBy::Kubelet,
         headline: "held-by-kubelet",
         severity: Severity::Warning,
-        meaning: "No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up.",
+        meaning: "No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up, or an admission webhook or policy refuses the kubelet's deletion of the pod.",
         proof: "The status has no container as running, deletionGracePeriodSeconds is not 0, and no proof of another layer was observed.",
-        remedy: "Read the kubelet's log for the pod's UID: it unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then gives the pod up; restart the kubelet if it logs nothing about the pod.",
-        unseen: "what the kubelet waits for",
+        remedy: "Read the kubelet's log for the pod's UID: it unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then deletes the pod's object. If the log has `Failed to delete status for pod`, the error names the admission webhook or policy that refuses the deletion: correct that one. Restart the kubelet if it logs nothing about the pod.",
+        unseen: "what the kubelet waits for, and whether admission refuses its deletion of the pod",
     },
     HeldRow {
         by: HeldBy::Finalizer,
@@ -138,8 +139,8 @@ pub const TABLE: [HeldRow; 7] = [
         severity: Severity::Warning,
         meaning: "Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.",
         proof: "`metadata.deletionGracePeriodSeconds` is 0, `metadata.finalizers` is empty, and the watch of the pods still has the pod.",
-        remedy: "Look at the API server: an admission webhook for deletions that does not answer, or etcd; `kubectl delete pod` on a pod of another node shows whether all deletions hang.",
-        unseen: "which webhook or storage the API server waits for",
+        remedy: "Look at the API server's log and at etcd: `kubectl delete pod` on a pod of another node shows whether all deletions hang.",
+        unseen: "what the API server's storage waits for",
     },
 ];
 
@@ -177,6 +178,9 @@ fn has_only_volumes(facts: &HeldFacts) -> bool {
     let is_undisturbed = facts.are_events_known && facts.failed.is_none();
     !facts.claims.is_empty() && facts.sandbox == Sandbox::Gone && is_undisturbed
 }
+
+/// Both leave the object as it was.
+const NOT_GIVEN_UP: &str = "the kubelet has not given it up, or admission refuses the kubelet's deletion";
 
 /// What is gone, what holds, and what is not known.
 fn sentence(facts: &HeldFacts, row: &HeldRow) -> String {
@@ -216,14 +220,14 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
         HeldBy::Sandbox => format!("its sandbox could not be stopped{}", failed()),
         HeldBy::Network => format!("the network of its sandbox could not be torn down{}", failed()),
         HeldBy::Volume => format!(
-            "its sandbox is gone; what is left for the kubelet are its volumes ({}){}",
+            "its sandbox is gone; what is left are its volumes ({}), or an admission that refuses the kubelet's deletion{}",
             facts.claims.join(", "),
             failed()
         ),
         HeldBy::Kubelet if facts.sandbox == Sandbox::Gone => {
-            format!("its sandbox is gone; the kubelet has not given it up{}", failed())
+            format!("its sandbox is gone; {NOT_GIVEN_UP}{}", failed())
         }
-        HeldBy::Kubelet => format!("the kubelet has not given it up{}", failed()),
+        HeldBy::Kubelet => format!("{NOT_GIVEN_UP}{}", failed()),
         HeldBy::Finalizer => format!(
             "Kubernetes does not wait for the kubelet any more; finalizers keep its object: {}",
             facts.finalizers.join(", ")

@@ -49,6 +49,35 @@ fn the_exit_does_not_reach_the_status() {
     "#]].assert_eq(&held(""));
 }
 
+/// A shim that is stopped: the process stays a zombie, and its cgroup stays too. The pod's own report has come before.
+#[test]
+fn a_shim_that_takes_no_exit() {
+    let script = web(ENDED).replace("+3.1 rmdir web:app", "+110 tick");
+    let pods = |(now, report): &(Boot, Report)| match report {
+        Report::PodTerminated(of) => {
+            let incomplete: Vec<_> = of
+                .containers
+                .iter()
+                .filter_map(|of| of.kubernetes.as_ref()?.incomplete.clone())
+                .collect();
+            Some(format!(
+                "{} {} {:?} {incomplete:?}: {}\n",
+                at(*now),
+                of.verdict.headline,
+                of.verdict.cause,
+                of.verdict.sentence
+            ))
+        }
+        _ => None,
+    };
+    let pods: String = play_all(&script).reports.iter().filter_map(pods).collect();
+    expect![[r#"
+        +63.100 held-by-runtime
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still has `app` as running; not known: whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits; the pod's Events were not listed
+        +35.100 clean Deleted ["the API server had not reported the pod as finished"]: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
+    "#]].assert_eq(&(held_of(&script) + &pods));
+}
+
 /// Next to it: the kubelet has gone on to the sandbox, so the exit did reach it.
 #[test]
 fn the_stop_of_the_sandbox_keeps_the_status_back() {
@@ -95,13 +124,13 @@ fn an_old_event_does_not_name_the_layer() {
     };
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; the kubelet reported 57.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; the kubelet reported 57.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&of("+6"));
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
         +183.200 held-by-volume
-          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and its sandbox is gone; what is left for the kubelet are its volumes (data-web-0); not known: which volumes are unmounted
+          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and its sandbox is gone; what is left are its volumes (data-web-0), or an admission that refuses the kubelet's deletion; not known: which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod
     "#]].assert_eq(&of("-30"));
 }
 
@@ -144,12 +173,12 @@ fn volumes_are_left() {
     };
     expect![[r#"
         +63.100 held-by-volume
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; what is left for the kubelet are its volumes (data-web-0); not known: which volumes are unmounted
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; what is left are its volumes (data-web-0), or an admission that refuses the kubelet's deletion; not known: which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod
     "#]].assert_eq(&of("+48.5 events web known\n"));
     // Next to it: an Event may say that it is the network.
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&of("+48.5 events web forbidden\n"));
 }
 
@@ -158,7 +187,7 @@ fn volumes_are_left() {
 fn the_kubelet_does_not_give_it_up() {
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&held(&format!("{REPORTED}{SANDBOX_GONE}")));
 }
 
@@ -186,7 +215,7 @@ fn the_api_server_does_not_remove_it() {
     let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0\n");
     expect![[r#"
         +63.000 held-by-api
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it; not known: which webhook or storage the API server waits for
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it; not known: what the API server's storage waits for
     "#]].assert_eq(&held(&rest));
 }
 
@@ -204,7 +233,7 @@ fn one_layer_after_the_other() {
         +63.000 held-by-sandbox
           pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; not known: what the container runtime waits for; the pod's Events were not listed
         +123.000 held-by-kubelet
-          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
         +183.000 held-by-finalizer
           pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: example.com/hold; not known: what the controller waits for
     "#]].assert_eq(&held(&rest));
@@ -213,13 +242,16 @@ fn one_layer_after_the_other() {
 /// The status alone shows that the sandbox is gone.
 #[test]
 fn the_condition_shows_that_the_sandbox_is_gone() {
-    let script = web(&format!("{ENDED}+4 pod web app=0:Completed sandbox=no"))
+    let script = web(&format!([r#"
+        +63.000 held-by-kubelet
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+    "#]))
         .replace("-60 mkdir web:pause\n", "")
         .replace("proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause\n", "")
         .replace("-60 exec pause\n", "");
     expect![[r#"
         +63.000 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up; not known: what the kubelet waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&held_of(&script));
 }
 
