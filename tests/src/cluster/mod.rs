@@ -4,6 +4,8 @@
 
 pub mod agent;
 pub mod apparmor;
+mod beside;
+mod clients;
 pub mod control_plane;
 pub mod credentials;
 pub mod deploy;

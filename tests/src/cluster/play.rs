@@ -4,8 +4,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::cluster::beside::{differs_beside, differs_from_clients, is_beside};
+use crate::cluster::clients::Clients;
 use crate::cluster::images::VICTIM;
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::node::Node;
@@ -20,6 +22,8 @@ use crate::traces::kind_of;
 const READY: Duration = Duration::from_secs(240);
 /// The longest grace period of a story, and the time until the pod's status is final.
 const OVER: Duration = Duration::from_secs(150);
+/// How long clients call before the story goes on.
+const CALLS: Duration = Duration::from_secs(3);
 /// From the pod's termination to its trace: the agent waits for the last update of the pod's status.
 const TO_REPORT: Duration = Duration::from_secs(90);
 /// Time within which a second trace, or a late span, would arrive.
@@ -73,24 +77,26 @@ impl Stage {
     /// The story could not be played.
     pub fn play(&self, story: &Story) -> anyhow::Result<Vec<String>> {
         self.clean_up(story)?;
-        if let Some(switch) = story.kubelet {
-            self.switch_kubelets(switch, true)?;
-        }
+        let Some(settings) = story.kubelet else {
+            return self.play_here(story);
+        };
+        let settings: Map<String, Value> =
+            serde_json::from_str(settings).with_context(|| format!("read the kubelet's settings {settings}"))?;
+        let without: Map<String, Value> = settings.keys().map(|key| (key.clone(), Value::Null)).collect();
+        self.configure_kubelets(&settings.into())?;
         let played = self.play_here(story);
-        if let Some(switch) = story.kubelet {
-            self.switch_kubelets(switch, false)?;
-        }
+        self.configure_kubelets(&without.into())?;
         played
     }
 
     /// Of every node: the scheduler chooses the pod's.
-    fn switch_kubelets(&self, switch: &str, is_on: bool) -> anyhow::Result<()> {
+    fn configure_kubelets(&self, changes: &Value) -> anyhow::Result<()> {
         let nodes = self
             .kubectl
             .run(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
         nodes
             .split_whitespace()
-            .try_for_each(|node| self.cluster.node(node)?.configure_kubelet(&json!({ switch: is_on })))
+            .try_for_each(|node| self.cluster.node(node)?.configure_kubelet(changes))
     }
 
     fn play_here(&self, story: &Story) -> anyhow::Result<Vec<String>> {
@@ -195,8 +201,8 @@ impl Stage {
                 // Whether the Event came or not, the pod goes.
                 let path = ["patch", "pod", name, "--namespace", NAMESPACE, "--type=merge", "--patch"];
                 let none = [r#"{"metadata":{"finalizers":null}}"#];
-                self.kubectl.run(&[&path[..], &none].concat())?;
-                held
+                let freed = self.kubectl.run(&[&path[..], &none].concat());
+                held.and(freed.map(drop))
             }
             Act::Debug => {
                 let patch = json!({"spec": {"ephemeralContainers": [
@@ -220,9 +226,31 @@ impl Stage {
                     Ok((!running.is_null()).then_some(()))
                 })
             }
+            Act::Remove(manifests) => {
+                let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests(story.name)});
+                let args = ["delete", "--ignore-not-found", "--timeout=60s", "-f", "-"];
+                self.kubectl.run_with(&args, &list.to_string()).map(drop)
+            }
+            Act::Clients(options) => {
+                Clients::of(self, story.name).call(story.name, options, json!({}))?;
+                // The subject is time: how long they call while all is well.
+                sleep(CALLS);
+                Ok(())
+            }
             Act::OnNode(script) => {
                 let pid = self.main_pid(pod)?;
-                self.node(pod)?.run(&format!("PID={pid}\n{script}")).map(drop)
+                let known = format!("PID={pid}\nPOD={}\n", pod.uid);
+                self.node(pod)?.run(&(known + script)).map(drop)
+            }
+            Act::LackMemory(mebibytes) => {
+                let node = self.node(pod)?;
+                let available = available_kib(&node.run("cat /proc/meminfo")?)? >> 10;
+                let threshold = format!("{}Mi", available + mebibytes);
+                eprintln!(
+                    "{}: {available} MiB are available, and the kubelet evicts below {threshold}",
+                    story.name
+                );
+                node.configure_kubelet(&json!({"evictionHard": {"memory.available": threshold}}))
             }
             Act::KillAgent => self.restart_agent(pod, |agent| {
                 let id = text(&agent["status"]["containerStatuses"][0]["containerID"]);
@@ -268,22 +296,37 @@ impl Stage {
         }
         let root = |trace: &Value| roots(trace).iter().any(|root| kind_of(root) == expected.root);
         // The observer's spans come later than the agent's: a replacement must be ready first.
-        let whole = |trace: &Value| root(trace) && expected.spans.iter().all(|name| has_span(trace, name));
-        let come = || Ok(self.traces(pod)?.iter().any(whole).then_some(()));
+        let of_beside = |trace: &Value| root(trace) && is_beside(expected.beside, trace);
+        let whole = |trace: &Value| root(trace) && !of_beside(trace) && expected.spans.iter().all(|name| has_span(trace, name));
+        let come = || {
+            let traces = self.traces(pod)?;
+            let beside = traces.iter().filter(|trace| of_beside(trace)).count();
+            Ok((traces.iter().any(whole) && beside >= expected.beside.len()).then_some(()))
+        };
         let waited = until(
             OVER + TO_REPORT,
-            &format!("a trace with {} and {:?}", expected.root, expected.spans),
+            &format!(
+                "a trace with {} and {:?}, and {} traces beside",
+                expected.root,
+                expected.spans,
+                expected.beside.len()
+            ),
             come,
         );
         if let Err(error) = waited
-            && !self.traces(pod)?.iter().any(root)
+            && !self.traces(pod)?.iter().any(|trace| root(trace) && !of_beside(trace))
         {
             return Ok(vec![format!("{error:#}")]);
         }
         // The subject is time: a second trace would come within it.
         nothing_more_within(SETTLED);
-        let (traces, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(root);
-        let mut problems = Vec::new();
+        let (beside, others): (Vec<Value>, Vec<Value>) = self.traces(pod)?.into_iter().partition(of_beside);
+        let (traces, others): (Vec<Value>, Vec<Value>) = others.into_iter().partition(root);
+        let mut problems = differs_beside(expected.beside, &beside);
+        if let Some(container) = expected.clients {
+            let totals = Clients::of(self, story.name).end()?;
+            problems.extend(differs_from_clients(container, &beside, &totals));
+        }
         // A container that crashes again and again has a trace for each time.
         if expected.root == "pod.termination" {
             if traces.len() != 1 {
@@ -300,7 +343,7 @@ impl Stage {
         let mut of_events = vec!["the Events were not read".to_owned()];
         // Events are posted at the same time as the trace. Unwanted Events would have arrived by now.
         let _ = until(SOON, "the Events", || {
-            of_events = differs_in_events(trace, pod, &self.events()?);
+            of_events = differs_in_events(trace, &beside, pod, &self.events()?);
             Ok(of_events.is_empty().then_some(()))
         });
         problems.extend(of_events);
@@ -468,13 +511,15 @@ impl Stage {
     /// Removes what a story left: its manifests, and the pods made from them.
     fn clean_up(&self, story: &Story) -> anyhow::Result<()> {
         let selector = format!("story={}", story.name);
-        let kinds = "deployments,statefulsets,daemonsets,jobs,services";
-        for kinds in [kinds, "pods"] {
+        // A policy of the story's may keep its pod, and its pod the claim.
+        let policies = "validatingadmissionpolicybindings,validatingadmissionpolicies";
+        let workloads = format!("{policies},deployments,statefulsets,daemonsets,jobs,services");
+        for kinds in [workloads.as_str(), "pods", "persistentvolumeclaims,persistentvolumes"] {
             let args = ["delete", kinds, "--namespace", NAMESPACE, "--selector", &selector];
             let how = ["--ignore-not-found", "--wait=true", "--timeout=120s", "--grace-period=1"];
             self.kubectl.run(&[&args[..], &how].concat())?;
         }
-        for other in ["killer", "by"] {
+        for other in ["killer", "by", "clients"] {
             let name = format!("{}-{other}", story.name);
             let args = [
                 "delete",
@@ -489,6 +534,17 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// What a kubelet takes for available on a node of cgroup v2, of /proc/meminfo.
+fn available_kib(meminfo: &str) -> anyhow::Result<u64> {
+    let of = |name: &str| -> anyhow::Result<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let word = line.and_then(|line| line.split_whitespace().next());
+        let word = word.with_context(|| format!("/proc/meminfo has no {name}: {meminfo}"))?;
+        word.parse().with_context(|| format!("read {name}: {word}"))
+    };
+    Ok(of("MemFree")? + of("Inactive(file)")?)
 }
 
 pub(super) struct Pod {
@@ -516,4 +572,30 @@ pub(super) fn until<T>(timeout: Duration, what: &str, mut ask: impl FnMut() -> a
             Err(error) => Err(format!("{error:#}")),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_memory_and_inactive_files_are_available() {
+        let meminfo =
+            "MemTotal:  3000 kB\nMemFree:  1000 kB\nInactive:  700 kB\nInactive(anon):  200 kB\nInactive(file):  500 kB\n";
+        assert_eq!(available_kib(meminfo).unwrap(), 1500);
+        assert!(available_kib("MemFree: 1000 kB\n").is_err());
+    }
+
+    #[test]
+    fn settings_of_kubelets_are_objects() {
+        for story in crate::cluster::stories::stories() {
+            let Some(settings) = story.kubelet else { continue };
+            assert!(
+                serde_json::from_str::<Map<String, Value>>(settings).is_ok(),
+                "{}: {settings}",
+                story.name
+            );
+            assert!(story.alone, "{} changes the kubelets of others", story.name);
+        }
+    }
 }

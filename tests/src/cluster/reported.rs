@@ -73,12 +73,12 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
         }
     }
     for (wanted, least) in expected.lasts {
-        let of_it = spans.iter().filter(|span| span["operationName"] == *wanted);
-        let longest = of_it.filter_map(|span| span["duration"].as_u64()).max().unwrap_or(0);
-        if Duration::from_micros(longest) < *least {
-            problems.push(format!("{wanted} lasts {longest} µs, less than {least:?}"));
+        let lasted = longest(&spans, wanted);
+        if lasted < *least {
+            problems.push(format!("{wanted} lasts {lasted:?}, less than {least:?}"));
         }
     }
+    problems.extend(wrong_by_time(expected, root, &spans));
     let about = [
         ("sentence", expected.sentence),
         ("remedy", expected.remedy),
@@ -100,6 +100,24 @@ pub(super) fn differs(expected: &Expected, trace: &Value, pod: &Pod) -> Vec<Stri
         }
     }
     problems
+}
+
+/// Words that the sentence has only if a span lasts long, and has then.
+fn wrong_by_time(expected: &Expected, root: &Value, spans: &[&Value]) -> Option<String> {
+    let (of, least, words) = expected.sentence_if_lasts?;
+    let lasted = longest(spans, of);
+    let sentence = text(&tag(root, "epitaph.sentence"));
+    let is_right = sentence.contains(words) == (lasted >= least);
+    (!is_right).then(|| {
+        let has = if sentence.contains(words) { "has" } else { "lacks" };
+        format!("{of} lasts {lasted:?}, and the sentence {has} `{words}`: {sentence}")
+    })
+}
+
+fn longest(spans: &[&Value], of: &str) -> Duration {
+    let of_it = spans.iter().filter(|span| span["operationName"] == of);
+    let longest = of_it.filter_map(|span| span["duration"].as_u64()).max().unwrap_or(0);
+    Duration::from_micros(longest)
 }
 
 /// Spans that are in the wrong place, or lack what a span of a trace must have.
@@ -203,8 +221,8 @@ pub(super) fn differs_in_place(rule: &str, trace: &Value, pod: &Pod, now: &[Valu
     problems
 }
 
-/// The agent's own Events that are missing for this trace, or unwanted. `all`: of `events.k8s.io`.
-pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<String> {
+/// The agent's own Events that are missing for this trace and those beside it, or unwanted. `all`: of `events.k8s.io`.
+pub(super) fn differs_in_events(trace: &Value, beside: &[Value], pod: &Pod, all: &[Value]) -> Vec<String> {
     let [root] = roots(trace)[..] else {
         return vec!["no root".to_owned()];
     };
@@ -216,13 +234,17 @@ pub(super) fn differs_in_events(trace: &Value, pod: &Pod, all: &[Value]) -> Vec<
         })
     };
     let spans = || trace["spans"].as_array().into_iter().flatten();
+    let is_unclean = |root: &Value| tag(root, "epitaph.unclean") == true;
     let has_ignored = |span: &Value| {
         let logs = span["logs"].as_array().into_iter().flatten();
         let mut fields = logs.flat_map(|log| log["fields"].as_array().into_iter().flatten());
         fields.any(|field| field["value"] == "stop-signal-ignored")
     };
     let wanted = [
-        ("UncleanTermination", tag(root, "epitaph.unclean") == true),
+        (
+            "UncleanTermination",
+            [root].into_iter().chain(beside.iter().flat_map(roots)).any(is_unclean),
+        ),
         ("StopSignalIgnored", spans().any(has_ignored)),
     ];
     let process = &trace["processes"][root["processID"].as_str().unwrap_or_default()];
@@ -385,7 +407,7 @@ mod tests {
             event("Pod", "web-1", "u", "it died"),
             event("Deployment", "web", "d", "pod `web-1`: it died"),
         ];
-        let wrong = |unclean, events: &[Value]| differs_in_events(&trace(unclean), &pod, events).len();
+        let wrong = |unclean, events: &[Value]| differs_in_events(&trace(unclean), &[], &pod, events).len();
         assert_eq!(wrong(true, &both), 0);
         assert_eq!(wrong(true, &both[..1]), 1, "no Event for the workload");
         assert_eq!(

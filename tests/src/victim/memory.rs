@@ -18,10 +18,18 @@ pub fn allocate() -> Result<i32> {
 /// # Errors
 /// /dev/zero cannot be read.
 pub fn touch(bytes: usize) -> Result<()> {
+    std::hint::black_box(touched(bytes)?);
+    Ok(())
+}
+
+/// Memory whose every page was touched.
+///
+/// # Errors
+/// /dev/zero cannot be read.
+pub fn touched(bytes: usize) -> Result<Vec<u8>> {
     let mut memory = vec![0u8; bytes];
     // In one system call: at the limit the kernel reclaims the pages of the process's own code first. A loop here would wait for these
     // pages again and again, for minutes on an emulated machine, before the kernel gives up and kills.
     File::open("/dev/zero")?.read_exact(&mut memory)?;
-    std::hint::black_box(&memory);
-    Ok(())
+    Ok(memory)
 }

@@ -78,6 +78,16 @@ fn behave(args: &[&str]) -> Result<i32> {
             next(&mut handled)?;
             Ok(0)
         }
+        // So many MiB of memory; goes on after its stop signal.
+        ["hold", mebibytes] => {
+            let mut handled = handle()?;
+            let held = memory::touched((parse(mebibytes)? as usize) << 20)?;
+            ready("")?;
+            next(&mut handled)?;
+            run_on();
+            drop(held);
+            Ok(0)
+        }
         ["reraise"] => {
             let mut handled = handle()?;
             ready("")?;

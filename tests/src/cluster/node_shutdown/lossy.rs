@@ -10,15 +10,16 @@ use std::thread::{JoinHandle, spawn};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
+use super::super::clients::Clients;
 use super::super::node_name;
 use super::super::play::{Stage, text, until};
 use super::super::stories::NAMESPACE;
-use super::super::stories::manifest::{container, merge, pod};
+use super::super::stories::manifest::{merge, victim};
 use super::asked::Pod;
-use super::{NODE, OTHER, Off, SOON, power_off, power_on, shown};
+use super::{NODE, OTHER, Off, POWER_OFF, SOON, ask_to_power_off, power_on, shown, until_off};
+use crate::cluster::node::Node;
 use crate::sys::{locked, wall_seconds};
 use crate::traces::tag;
-use crate::victim::load::Totals;
 
 /// A request takes longer than the kubelet and the controllers need at their quickest.
 pub const SERVER: [&str; 5] = ["http", "close-and-drain", "[::]:8080", "--work-ms=4000", "--drain-ms=8000"];
@@ -38,9 +39,10 @@ pub fn service(name: &str) -> Value {
 
 /// The shutdown under load; what the traces do not show, a line each.
 pub fn play(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
-    let clients = format!("{name}-clients");
+    let clients = Clients::of(stage, name);
     let played = under_load(stage, name, &clients, gone);
-    for object in [format!("pod/{clients}"), format!("service/{name}")] {
+    clients.remove()?;
+    for object in [format!("pod/{}", late(name)), format!("service/{name}")] {
         let args = [
             "-n",
             NAMESPACE,
@@ -55,43 +57,85 @@ pub fn play(stage: &Stage, name: &str, gone: &[Pod]) -> anyhow::Result<Vec<Strin
     played
 }
 
-fn under_load(stage: &Stage, name: &str, clients: &str, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
-    let here = |args: &[&str]| stage.kubectl.run(&[&["-n", NAMESPACE], args].concat());
-    let address = here(&["get", "service", name, "-o", "jsonpath={.spec.clusterIP}"])? + ":80";
-    let load = [&["load", address.as_str()][..], &LOAD].concat();
-    let mut of_clients = pod(
-        clients,
-        json!({"restartPolicy": "Never", "containers": [container("app", &load)]}),
-    );
-    merge(
-        &mut of_clients["spec"],
-        json!({"nodeSelector": {"kubernetes.io/hostname": node_name(OTHER)}}),
-    );
-    stage.apply(&[of_clients])?;
-    here(&["wait", "--for=condition=Ready", &format!("pod/{clients}"), "--timeout=600s"])?;
+fn under_load(stage: &Stage, name: &str, clients: &Clients<'_>, gone: &[Pod]) -> anyhow::Result<Vec<String>> {
+    let elsewhere = json!({"nodeSelector": {"kubernetes.io/hostname": node_name(OTHER)}});
+    clients.call(name, &LOAD, elsewhere)?;
     let slices = Slices::watch(stage, name)?;
     until(SOON, "ready endpoints of the node", || Ok(slices.are_ready().then_some(())))?;
 
-    let off = power_off(stage, name)?;
-    here(&["exec", clients, "--", "sh", "-c", "kill -TERM 1"])?;
-    let over = format!("pod/{clients}");
-    here(&["wait", "--for=jsonpath={.status.phase}=Succeeded", &over, "--timeout=600s"])?;
-    let log = here(&["logs", clients])?;
+    let machine = stage.cluster.node(&node_name(NODE))?;
+    let boot = ask_to_power_off(&machine, name, POWER_OFF)?;
+    start_late(stage, &machine, name)?;
+    let off = until_off(stage, name, boot)?;
+    let totals = clients.end()?;
     power_on(stage, name)?;
     let unready = slices.end().context("no endpoint of the node stopped being ready")?;
 
-    let log = log
-        .lines()
-        .rfind(|line| line.starts_with('{'))
-        .context("the clients logged nothing")?;
-    let totals: Totals = serde_json::from_str(log).with_context(|| format!("read the clients' log {log}"))?;
-    let lost = totals.refused + totals.reset + totals.cut;
+    let lost = totals.lost();
     eprintln!(
         "{name}: the clients lost {lost} of {} requests; unready at {unready}",
         totals.ok + lost
     );
     ensure!(lost > 0 && totals.ok > 0, "nothing was lost, or nothing answered: {totals:?}");
-    shown(stage, name, &off, (lost, unready), gone)
+    let mut problems = shown(stage, name, &off, (lost, unready), gone)?;
+    problems.extend(shown_late(stage, name, &off)?);
+    Ok(problems)
+}
+
+fn late(name: &str) -> String {
+    format!("{name}-late")
+}
+
+/// Has the node of the shutdown start a pod as soon as logind has announced the shutdown. No scheduler is asked: the kubelet alone refuses it.
+fn start_late(stage: &Stage, machine: &Node, name: &str) -> anyhow::Result<()> {
+    machine.until(
+        "busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager PreparingForShutdown | \
+         grep -q true",
+        "logind's announcement",
+    )?;
+    let mut pod = victim(&late(name), 2, &["handle", "0"]);
+    merge(
+        &mut pod["spec"],
+        json!({"nodeName": machine.name(), "restartPolicy": "Never"}),
+    );
+    stage.apply(&[pod])
+}
+
+/// That pod is among those that were started during the shutdown if it ran, and not if the kubelet refused it.
+fn shown_late(stage: &Stage, name: &str, off: &Off) -> anyhow::Result<Vec<String>> {
+    let late = late(name);
+    let status = until(SOON, &format!("{late} has run or was refused"), || {
+        let pod = stage.kubectl.json(&["-n", NAMESPACE, "get", "pod", &late, "-o", "json"])?;
+        let is_over = ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]).as_str());
+        Ok(is_over.then(|| pod["status"].clone()))
+    })?;
+    let ran = has_run(&status);
+    let (spans, _) = shown::root(stage, off, "graceful")?;
+    let is_root = |span: &&Value| text(&span["operationName"]).starts_with("node.shutdown");
+    let root = spans.iter().find(is_root).context("no root")?;
+    let started = text(&tag(root, "epitaph.shutdown.pods_started"));
+    eprintln!(
+        "{late}: {}, {} {}; pods started during the shutdown: {started:?}",
+        if ran { "ran" } else { "was refused" },
+        status["reason"],
+        status["message"]
+    );
+    let is_shown = started.contains(&format!("{NAMESPACE}/{late}"));
+    Ok(match is_shown == ran {
+        true => Vec::new(),
+        false => vec![format!(
+            "{late} {}, and pods_started is {started:?}; its status: {status}",
+            if ran { "ran" } else { "did not run" }
+        )],
+    })
+}
+
+/// A container of the pod was started, whatever came of it.
+fn has_run(status: &Value) -> bool {
+    let containers = status["containerStatuses"].as_array().into_iter().flatten();
+    let states = containers.flat_map(|of| [&of["state"], &of["lastState"]]);
+    let mut begun = states.flat_map(|state| [&state["running"], &state["terminated"]]);
+    begun.any(|state| !state["startedAt"].is_null())
 }
 
 fn shown(stage: &Stage, name: &str, off: &Off, (lost, unready): (u64, f64), gone: &[Pod]) -> anyhow::Result<Vec<String>> {
@@ -211,6 +255,17 @@ fn ready_on(slice: &Value, node: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_was_refused_has_not_run() {
+        let refused = json!({"phase": "Failed", "reason": "NodeShutdown", "message": "Pod was rejected"});
+        assert!(!has_run(&refused));
+        let waiting = json!({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}]});
+        assert!(!has_run(&waiting));
+        let ended =
+            json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 0, "startedAt": "2026-11-30T04:00:00Z"}}}]});
+        assert!(has_run(&ended));
+    }
 
     #[test]
     fn endpoints_of_the_node_that_are_ready() {

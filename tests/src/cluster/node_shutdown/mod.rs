@@ -357,8 +357,14 @@ fn power_off(stage: &Stage, name: &str) -> anyhow::Result<Off> {
 }
 
 fn power_off_by(stage: &Stage, name: &str, command: &str) -> anyhow::Result<Off> {
-    let mut machine = stage.cluster.node(&node_name(NODE))?;
+    let machine = stage.cluster.node(&node_name(NODE))?;
     let boot = ask_to_power_off(&machine, name, command)?;
+    until_off(stage, name, boot)
+}
+
+/// Of a machine that was asked to power off.
+fn until_off(stage: &Stage, name: &str, boot: String) -> anyhow::Result<Off> {
+    let mut machine = stage.cluster.node(&node_name(NODE))?;
     let mut node = asked::node(stage, machine.name())?;
     let begin = boot_now();
     until_within(SOON, &format!("{} to be off", machine.name()), || {

@@ -172,24 +172,12 @@ pub const STORIES: &[Story] = &[
         kubelet: None,
         expected: Expected {
             sentence: &["SIGTERM", "SIGKILL", "shortened the grace period from 60 s to 20 s"],
+            // A kubelet that applies it kills after some 23 s, another after 60 s.
+            sentence_if_lasts: Some(("SIGTERM → exit", Duration::from_secs(40), "but SIGKILL did not come earlier")),
             remedy: &["the shutdown needs more than"],
             lasts: &[("SIGTERM → exit", Duration::from_secs(15))],
             ..one("killed-after-grace", &[("app", "killed-after-grace")])
         },
-    },
-    Story {
-        name: "held-by-a-finalizer",
-        what: "a finalizer keeps the pod in the API for a minute after its last container has exited",
-        manifest: |name| {
-            let mut pod = victim(name, 8, &["handle", "0"]);
-            pod["metadata"]["finalizers"] = json!(["epitaph.dev/story"]);
-            vec![pod]
-        },
-        from: From::Ready,
-        acts: &[Act::Delete(None), Act::UntilHeld("epitaph.dev/story")],
-        alone: false,
-        kubelet: None,
-        expected: CLEAN,
     },
     Story {
         name: "killed-from-the-host",

@@ -109,6 +109,26 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "evicted-by-memory",
+        what: "the node lacks memory: the kubelet evicts the pod with a grace period of 1 s, whatever the pod's own is",
+        // More than the node lacks, so that no other pod follows.
+        manifest: |name| vec![victim(name, 60, &["hold", "500"])],
+        from: From::Ready,
+        acts: &[Act::LackMemory(150), Act::UntilOver],
+        alone: true,
+        // The kubelet's own default, until the act replaces the threshold.
+        kubelet: Some(r#"{"evictionHard": {"memory.available": "100Mi"}, "evictionPressureTransitionPeriod": "5s"}"#),
+        expected: Expected {
+            cause: "evicted-node-pressure",
+            sentence: &[
+                "60 s in its spec, and the kubelet's eviction did not wait",
+                "The node was low on resource: memory",
+            ],
+            remedy: &["evictionSoft"],
+            ..one("killed-after-grace", &[("app", "killed-after-grace")])
+        },
+    },
+    Story {
         name: "deadline",
         what: "the pod exceeds its activeDeadlineSeconds",
         manifest: |name| {

@@ -3,6 +3,7 @@
 mod containers;
 mod ends;
 mod evictions;
+mod holding;
 mod hooks;
 pub(crate) mod manifest;
 mod ooms;
@@ -16,11 +17,15 @@ use serde_json::Value;
 
 use crate::cluster::images;
 
+/// Of a container, the kernel's OOM killer ends the process that it chose, and no other.
+const SINGLE_KILL: &str = r#"{"singleProcessOOMKill": true}"#;
+
 /// All of them.
 pub fn stories() -> impl Iterator<Item = &'static Story> {
     [
         ends::STORIES,
         hooks::STORIES,
+        holding::STORIES,
         restarts::STORIES,
         ooms::STORIES,
         evictions::STORIES,
@@ -55,7 +60,7 @@ pub struct Story {
     pub acts: &'static [Act],
     /// The story needs the cluster for itself.
     pub alone: bool,
-    /// A setting of the kubelet's configuration that is on for this story, which then runs alone.
+    /// Settings of the kubelets' configuration for this story, which then runs alone: a JSON object. Its keys are removed afterwards.
     pub kubelet: Option<&'static str>,
     pub expected: Expected,
 }
@@ -92,8 +97,14 @@ pub enum Act {
     UntilHeld(&'static str),
     /// An ephemeral container, `debugger`, of the victim that handles its stop signal.
     Debug,
-    /// A script in the node's own shell, with `$PID` the main process of container `app`.
+    /// Deletes what these manifests name.
+    Remove(fn(&str) -> Vec<Value>),
+    /// The pod `NAME-clients`, which calls the Service `NAME` until [`Expected::clients`] is compared; returns while it calls.
+    Clients(&'static [&'static str]),
+    /// A script in the node's own shell, with `$PID` the main process of container `app` and `$POD` the pod's UID.
     OnNode(&'static str),
+    /// The kubelet of the pod's node evicts below so many MiB more than the node has now; the story names `evictionHard` in `kubelet`.
+    LackMemory(u64),
     /// The agent's process is killed, and its DaemonSet starts it again.
     KillAgent,
     /// The agent's pod is deleted, as in a rollout of the DaemonSet, which makes the next.
@@ -122,14 +133,30 @@ pub struct Expected {
     pub lasts: &'static [(&'static str, Duration)],
     /// Words of the root's sentence.
     pub sentence: &'static [&'static str],
+    /// Words that the root's sentence has if this span lasts at least so long, and else not.
+    pub sentence_if_lasts: Option<(&'static str, Duration, &'static str)>,
     /// Words of its remedy; if not empty, there must be a remedy.
     pub remedy: &'static [&'static str],
     /// Words of its advice.
     pub advice: &'static [&'static str],
+    /// Terminations of other containers of a pod that goes on: one trace each, and no more of these containers.
+    pub beside: &'static [Beside],
+    /// Container of `beside` whose lost connections are those of the clients' own log.
+    pub clients: Option<&'static str>,
     /// Another pod replaced the pod, by this rule, and its Service's endpoint was removed.
     pub replaced: Option<&'static str>,
     /// No report may be marked incomplete or unseen.
     pub whole: bool,
+}
+
+/// A termination with a trace of its own, beside the one that the story is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    pub container: &'static str,
+    pub verdict: &'static str,
+    pub cause: &'static str,
+    /// Words of its sentence.
+    pub sentence: &'static [&'static str],
 }
 
 /// A pod's clean termination after a deletion request.
@@ -142,8 +169,11 @@ pub(crate) const CLEAN: Expected = Expected {
     spans: &["SIGTERM → exit"],
     lasts: &[],
     sentence: &["SIGTERM"],
+    sentence_if_lasts: None,
     remedy: &[],
     advice: &[],
+    beside: &[],
+    clients: None,
     replaced: None,
     whole: true,
 };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::manifest::{container, exec, merge, pod, pre_stop, victim_with};
 use super::restarts::{RESTARTED, limits};
-use super::{Act, CLEAN, Expected, From, Story, one};
+use super::{Act, CLEAN, Expected, From, SINGLE_KILL, Story, one};
 
 /// One process alone is killed, not the whole cgroup.
 const fn alone(
@@ -23,7 +23,7 @@ const fn alone(
         from: From::Ready,
         acts,
         alone: true,
-        kubelet: Some("singleProcessOOMKill"),
+        kubelet: Some(SINGLE_KILL),
         expected,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::manifest::{container, exec, merge, pre_stop, victim, victim_with};
-use super::{Act, CLEAN, Expected, From, NAMESPACE, Story, one};
+use super::{Act, Beside, CLEAN, Expected, From, NAMESPACE, SINGLE_KILL, Story, one};
 
 /// The pod goes on: the container's exit has a trace of its own.
 pub(super) const RESTARTED: Expected = Expected {
@@ -56,24 +56,56 @@ fn failing_probe(kind: &str) -> Value {
     json!({kind: probe})
 }
 
-/// A pod whose containers restart in place when its container `app` exits with 88, and a second container.
-fn in_place(name: &str, app: Value, neighbour: Value) -> Vec<Value> {
-    let mut source = json!({
+/// A pod whose containers restart in place, once: its container `app` exits with 88 after `first`, a line of shell, and goes on in its next
+/// life. Beside it an init container, `setup`, and `neighbour`.
+fn in_place(name: &str, first: &str, neighbour: Value) -> Vec<Value> {
+    let script = format!("if [ -e /lives/one ]; then exec /victim handle 0; fi; {first}; touch /lives/one; exit 88");
+    let source = json!({
+        "command": ["sh", "-c", script],
+        "volumeMounts": [{"name": "lives", "mountPath": "/lives"}],
         "restartPolicy": "Never",
         "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}],
     });
-    merge(&mut source, app);
-    let mut pod = victim_with(name, 8, &["exit", "88"], source);
+    let mut pod = victim_with(name, 8, &[], source);
     let mut second = container("neighbour", &["handle", "0"]);
     merge(&mut second, neighbour);
     pod["spec"]["containers"].as_array_mut().expect("containers").push(second);
+    // A volume outlives the restart.
+    pod["spec"]["volumes"] = json!([{"name": "lives", "emptyDir": {}}]);
+    pod["spec"]["initContainers"] = json!([container("setup", &["exit", "0"])]);
     vec![pod]
 }
+
+/// Longer than the report of the init container's first life takes.
+const A_WHILE: &str = "sleep 15";
+
+/// Of one life of it.
+const SETUP: Beside = Beside {
+    container: "setup",
+    verdict: "clean",
+    cause: "completed",
+    sentence: &["by itself", "code 0"],
+};
+
+const NEIGHBOUR: Beside = Beside {
+    container: "neighbour",
+    verdict: "clean",
+    cause: "restart-in-place",
+    sentence: &[
+        "because container `app` exited with code 88",
+        "kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0",
+    ],
+};
 
 const IN_PLACE: Expected = Expected {
     cause: "restart-in-place",
     spans: &[],
-    sentence: &["code 88", "all containers of the pod restarted in place"],
+    sentence: &[
+        "code 88",
+        "all containers of the pod restarted in place",
+        "kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88",
+    ],
+    beside: &[SETUP, SETUP, NEIGHBOUR],
     ..RESTARTED
 };
 
@@ -127,7 +159,7 @@ pub const STORIES: &[Story] = &[
         },
     ),
     Story {
-        kubelet: Some("singleProcessOOMKill"),
+        kubelet: Some(SINGLE_KILL),
         alone: true,
         ..by_itself(
             "oom-of-a-child-alone",
@@ -143,7 +175,7 @@ pub const STORIES: &[Story] = &[
         )
     },
     Story {
-        kubelet: Some("singleProcessOOMKill"),
+        kubelet: Some(SINGLE_KILL),
         alone: true,
         from: From::Ready,
         ..by_itself(
@@ -161,14 +193,14 @@ pub const STORIES: &[Story] = &[
     by_itself(
         "restarted-in-place",
         "a container exits with 88, for which the pod's containers restart in place (Kubernetes 1.36)",
-        |name| in_place(name, json!({}), json!({})),
+        |name| in_place(name, A_WHILE, json!({})),
         &[Act::UntilRestarted],
         IN_PLACE,
     ),
     by_itself(
         "restarted-in-place-with-a-hook",
-        "the same beside a container with a preStop hook",
-        |name| in_place(name, json!({}), pre_stop(exec(&["hook", "1", "0"]))),
+        "the same beside a container with a preStop hook, which no kubelet runs then",
+        |name| in_place(name, A_WHILE, pre_stop(exec(&["hook", "1", "0"]))),
         &[Act::UntilRestarted],
         IN_PLACE,
     ),
@@ -176,9 +208,50 @@ pub const STORIES: &[Story] = &[
         alone: true,
         from: From::Ready,
         ..by_itself(
+            "restarted-in-place-with-clients",
+            "the same beside a server that clients call by a Service: the restart refuses them until the server's next life",
+            |name| {
+                let server = json!({"args": ["http", "close-and-drain", "[::]:8080", "--work-ms=300"]});
+                let mut all = in_place(name, "until [ -e /lives/go ]; do sleep 0.2; done", server);
+                // Of addresses that are not ready too: who is refused is refused by the pod, and not by a kube-proxy.
+                all.push(json!({
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"story": name}},
+                    "spec": {
+                        "selector": {"story": name},
+                        "ports": [{"port": 80, "targetPort": 8080}],
+                        "publishNotReadyAddresses": true,
+                    },
+                }));
+                all
+            },
+            &[
+                Act::Clients(&["--clients=8", "--pause-ms=200"]),
+                Act::OnNode("touch /var/lib/kubelet/pods/$POD/volumes/kubernetes.io~empty-dir/lives/go"),
+                Act::UntilRestarted,
+            ],
+            Expected {
+                beside: &[
+                    SETUP,
+                    SETUP,
+                    Beside {
+                        verdict: "refused-connections",
+                        ..NEIGHBOUR
+                    },
+                ],
+                clients: Some("neighbour"),
+                ..IN_PLACE
+            },
+        )
+    },
+    Story {
+        alone: true,
+        from: From::Ready,
+        ..by_itself(
             "restarted-in-place-beside-its-kubelet",
             "the same while the kubelet is away, longer than a report waits for the status: the kernel's record and the rules alone",
-            |name| in_place(name, json!({"command": ["sh", "-c", "sleep 30; exit 88"]}), json!({})),
+            |name| in_place(name, "sleep 30", json!({})),
             &[
                 Act::OnNode(
                     "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 45; systemctl start kubelet",
@@ -188,6 +261,7 @@ pub const STORIES: &[Story] = &[
             Expected {
                 cause: "completed",
                 sentence: &["code 88", "restart rules list"],
+                beside: &[SETUP, SETUP],
                 ..IN_PLACE
             },
         )
