@@ -421,6 +421,52 @@ mod tests {
     }
 
     #[test]
+    fn words_of_a_long_stop_alone_are_wrong_in_a_short_one() {
+        let expected = Expected {
+            sentence_if_lasts: Some(("SIGTERM → exit", Duration::from_secs(40), "did not come earlier")),
+            ..CLEAN
+        };
+        let is_right = |seconds: u64, sentence: &str| {
+            let root = span(
+                "pod.termination clean",
+                "1",
+                None,
+                [0, 1],
+                json!({"epitaph.sentence": sentence}),
+            );
+            let stop = span("SIGTERM → exit", "2", Some("1"), [0, seconds * 1_000_000], json!({}));
+            wrong_by_time(&expected, &root, &[&root, &stop]).is_none()
+        };
+        let late = "shortened to 20 s, but SIGKILL did not come earlier";
+        assert!(is_right(60, late) && is_right(23, "shortened to 20 s"));
+        assert!(!is_right(23, late) && !is_right(60, "shortened to 20 s"));
+    }
+
+    #[test]
+    fn an_event_of_a_container_beside_is_wanted() {
+        let pod = Pod {
+            name: "web".to_owned(),
+            uid: "u".to_owned(),
+            service: "web".to_owned(),
+        };
+        let trace = |unclean: bool| {
+            let mut root = span("container.stop clean", "1", None, [10, 90], json!({}));
+            if unclean {
+                root["tags"] = json!([{"key": "epitaph.unclean", "value": true}]);
+            }
+            root["processID"] = json!("p");
+            let kind = json!([{"key": "epitaph.workload.kind", "value": "Pod"}]);
+            json!({"spans": [root], "processes": {"p": {"tags": kind}}})
+        };
+        let regarding = json!({"kind": "Pod", "name": "web", "uid": "u"});
+        let event = json!({"reason": "UncleanTermination", "regarding": regarding, "note": "refused"});
+        let wrong = |beside: &[Value], events: &[Value]| differs_in_events(&trace(false), beside, &pod, events).len();
+        assert_eq!(wrong(&[trace(true)], std::slice::from_ref(&event)), 0);
+        assert_eq!(wrong(&[trace(true)], &[]), 1);
+        assert_eq!(wrong(&[trace(false)], &[event]), 1);
+    }
+
+    #[test]
     fn only_an_earlier_exit_has_a_trace_besides_the_pods() {
         let expected = Expected {
             earlier: &["first"],

@@ -205,3 +205,42 @@ pub(crate) const fn deleted(
         expected,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A node runs a script line by line: a line that is not shell is noticed only there, in the middle of what it breaks.
+    #[test]
+    fn scripts_for_a_node_are_shell() {
+        let acts = stories().flat_map(|story| story.acts.iter().map(move |act| (story.name, act)));
+        let scripts = acts.filter_map(|(name, act)| match act {
+            Act::OnNode(script) => Some((name, *script)),
+            _ => None,
+        });
+        for (name, script) in scripts {
+            let read = Command::new("sh").args(["-n", "-c", script]).output().expect("run sh");
+            let problem = String::from_utf8_lossy(&read.stderr);
+            assert!(read.status.success() && problem.is_empty(), "{name}: {problem}");
+        }
+    }
+
+    #[test]
+    fn each_story_has_its_name() {
+        let mut names: Vec<&str> = stories().map(|story| story.name).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+        for story in stories() {
+            let is_beside = |of: &str| story.expected.beside.iter().any(|beside| beside.container == of);
+            assert!(
+                story.expected.clients.is_none_or(is_beside),
+                "{} compares nothing",
+                story.name
+            );
+        }
+    }
+}
