@@ -118,6 +118,9 @@ pub struct Inside {
     pub forwards: Vec<Forward>,
     /// Further targets.
     pub more: u64,
+    /// The sender of the stop signal sent that also to this process, which another one of the same program had forked and which has executed no
+    /// program of its own; the default action ended it, while the other one went on.
+    pub pool: Option<InnerProcess>,
     /// At most [`Inside::UNSIGNALLED`].
     pub unsignalled: Vec<Unsignalled>,
     /// Those with sockets first; at most [`Inside::KILLED`].

@@ -2,6 +2,7 @@
 //! as the way of the stop signal inside.
 
 mod killed;
+mod pool;
 
 use crate::event::{Disposition, SignalDeliver, SignalGenerate, SignalResult, SignalSet, TargetState, Task};
 use crate::ids::{Pid, Signal};
@@ -269,6 +270,7 @@ impl Way<'_> {
         let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
         Inside {
             unsignalled: self.unsignalled(&signals, &forwards),
+            pool: self.pool(&signals, &entries),
             forwards,
             more,
             killed: Vec::new(),

@@ -872,12 +872,109 @@ fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
           fix: install a SIGTERM handler in `server` (pid 107) that finishes the work in flight and then exits with 0
     "#]],
     );
+    // Also the listener is not of its own: what else it did at that time, nothing shows.
     check(
         &worker("listening"),
         expect![[r#"
-        clean: Stopped/Clean/Quiet
-          systemd sent SIGTERM to `server` (pid 100), the handler ran, and the process exited with code 0, 2 ms later
+        unknown: Stopped/Unknown/Quiet
+          `server` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `server` had forked, its default action ended it, and nothing shows whether it had work in hand
+          fix: set `KillMode=mixed` in the unit, with `server` as its main process: systemd then sends SIGTERM to `server` alone, so that `server` stops its own processes
     "#]],
+    );
+    assert_eq!(headline(&worker("looked")), "unknown: Stopped/Unknown/Quiet");
+}
+
+/// Celery in a unit with systemd's default, `KillMode=control-group`.
+#[test]
+fn systemds_signal_ends_the_pool_of_a_program() {
+    let unit = |before: &str, child: &str, main: &str| {
+        format!(
+            "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=celery
+        proc child in=app.service pid=107 start=+0.1 parent=main comm={child}
+        +0.001 exec main
+        {before}
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> child default exiting already-armed
+        +1.0002 enter main TERM
+        +1.001 exit child TERM looked already-armed
+        +1.5 exit main {main} looked already-armed
+        "
+        )
+    };
+    check(
+        &unit("", "celery", "0"),
+        expect![[r#"
+        unknown: Stopped/Unknown/Quiet
+          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
+          fix: set `KillMode=mixed` in the unit, with `celery` as its main process: systemd then sends SIGTERM to `celery` alone, so that `celery` stops its own processes
+    "#]],
+    );
+    // The record of its exit is not needed: the kernel had begun with the end at the signal.
+    let late = unit("", "celery", "0").replace("+1.001 exit child TERM looked already-armed", "+1.6 rmdir app.service");
+    assert_eq!(headline(&late), "unknown: Stopped/Unknown/Quiet");
+    for (same, expected) in [
+        (unit("", "celery", "143"), "unknown: Stopped/Unknown/Quiet"),
+        // A helper that it has executed.
+        (unit("", "sleep", "0"), "clean: Stopped/Clean/Quiet"),
+        // What the program sends to it itself is its own decision: a second signal to a process that exits is discarded.
+        (
+            unit("", "celery", "0")
+                .replace("TERM systemd -> child default", "TERM systemd -> child ignored default")
+                .replace(
+                    "+1.0001",
+                    "+1.00005 TERM main -> child default exiting already-armed\n+1.0001",
+                ),
+            "clean: Stopped/Clean/Quiet",
+        ),
+        // It handled the signal.
+        (
+            unit("", "celery", "0")
+                .replace("-> child default exiting", "-> child handler")
+                .replace("exit child TERM", "exit child 0"),
+            "clean: Stopped/Clean/Quiet",
+        ),
+        // All of the program ended so: the verdict has that.
+        (
+            unit("", "celery", "TERM").replace("+1.0002 enter main TERM", ""),
+            "default-action: Stopped/DefaultAction/Quiet",
+        ),
+    ] {
+        assert_eq!(headline(&same), expected, "{same}");
+    }
+    // By an operator: `pkill -TERM celery`.
+    let other = unit("", "celery", "0").replace("TERM systemd", "TERM bash");
+    check(
+        &other,
+        expect![[r#"
+        unknown: External/Unknown/Quiet
+          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
+          fix: send SIGTERM to the main process alone, so that `celery` stops its own processes
+    "#]],
+    );
+    // Below a shell without a trap, and signalled before the program.
+    check(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc celery in=app.service pid=106 start=+0.1 parent=main comm=celery
+        proc child in=app.service pid=107 start=+0.2 parent=celery comm=celery
+        +0.001 exec main
+        +1 TERM systemd -> main default exiting armed
+        +1.0001 TERM systemd -> child default exiting already-armed
+        +1.0002 TERM systemd -> celery handler already-armed
+        +1.0003 exit main TERM looked already-armed
+        +1.0004 enter celery TERM
+        +1.001 exit child TERM looked already-armed
+        +1.5 exit celery 0 serving already-armed
+        +1.5001 tcp app.service closed 8080 0 by=celery
+        ",
+        expect![[r#"
+            unknown: Stopped/Unknown/Quiet
+              `celery` (pid 106) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
+              fix: set `KillMode=mixed` in the unit, with `celery` as its main process: systemd then sends SIGTERM to `celery` alone, so that `celery` stops its own processes
+        "#]],
     );
 }
 
@@ -898,7 +995,7 @@ fn the_main_process_ends_its_own_server_before_its_exit() {
     assert_eq!(shown(handles), "unknown: Unknown/Unknown/Quiet");
 }
 
-/// Of a manager below a shell: idle workers that it has forked, a helper beside a server that closes its listener, and more helpers than are kept.
+/// Of a manager below a shell: workers that it has forked, a helper beside a server that closes its listener, and more helpers than are kept.
 #[test]
 fn what_is_no_program_of_its_own_is_ended_by_systemds_signal() {
     let unit = |others: &str| {
@@ -922,7 +1019,7 @@ fn what_is_no_program_of_its_own_is_ended_by_systemds_signal() {
         shown.split('/').nth(1).unwrap_or_default().to_owned()
     };
     let worker = "+1.01 TERM systemd -> worker default exiting already-armed\n+1.011 exit worker TERM listening already-armed";
-    assert_eq!(unit(worker), "Clean");
+    assert_eq!(unit(worker), "Unknown");
     let exporter = worker.replace("worker", "exporter");
     assert_eq!(unit(&exporter), "DefaultAction");
     let serves = format!("+1.005 tcp app.service closed 8080 by=manager\n{exporter}");

@@ -137,6 +137,12 @@ fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
     parent == Some(forward.target.comm) && !is_parent(forward.sender.tgid) && by_default(case, forward)
 }
 
+/// As [`is_of_pool`], by the sender of the stop: systemd signals all processes of a unit.
+pub(super) fn pool_below(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let of = case.inside.pool.filter(|_| found.exit == Exit::Clean)?;
+    Some(unknown(case, Missing::Job(of.comm)))
+}
+
 /// The main process ended well; the verdict is about the programs below it that were killed, if there were any.
 pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let exit = match worst(&case.inside) {

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::OBSERVATION_ENDED;
+use super::remedy::stop_signal;
+use crate::attribute::Subject;
 use crate::event::Kind;
-use crate::termination::{Open, Unobserved};
+use crate::ids::Comm;
+use crate::termination::{Open, Role, Unobserved};
 use crate::verdict::case::Case;
 use crate::verdict::judge::Missing;
 use crate::verdict::words::{how, records, seconds, subject};
@@ -155,6 +158,23 @@ fn of_records(case: &Case<'_>, kinds: &[Kind]) -> String {
     )
 }
 
+/// What lets a program stop the processes of its pool itself.
+fn alone(case: &Case<'_>, comm: Comm) -> String {
+    let signal = stop_signal(case);
+    let by_systemd =
+        matches!(case.subject, Subject::Unit { .. }) && case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
+    let how = match case.inside.pool {
+        Some(_) if by_systemd => {
+            format!(
+                "set `KillMode=mixed` in the unit, with `{comm}` as its main process: systemd then sends {signal} to `{comm}` alone"
+            )
+        }
+        Some(_) => format!("send {signal} to the main process alone"),
+        None => "let the init signal its child alone (dumb-init `--single-child`, tini without `-g`)".to_owned(),
+    };
+    format!("{how}, so that `{comm}` stops its own processes")
+}
+
 /// Names the missing evidence and the remedy: only some of the reasons are faults.
 pub(super) fn remedy_of(case: &Case<'_>, missing: &Missing) -> String {
     match missing {
@@ -208,9 +228,7 @@ pub(super) fn remedy_of(case: &Case<'_>, missing: &Missing) -> String {
         Missing::Inside => {
             "use cgroup v2 for containers: what their processes signal each other is recorded there only".to_owned()
         }
-        Missing::Job(comm) => format!(
-            "let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `{comm}` stops its own processes"
-        ),
+        Missing::Job(comm) => alone(case, *comm),
         Missing::Request | Missing::Name => {
             "check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive".to_owned()
         }
