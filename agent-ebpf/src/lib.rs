@@ -246,6 +246,8 @@ pub mod deliver_flags {
     pub const UDP: u32 = super::armed_flags::UDP;
     pub const UNIX_LISTENER: u32 = super::armed_flags::UNIX_LISTENER;
     pub const UNIX_LAST: u32 = super::armed_flags::UNIX_LAST;
+    /// It may have had more sockets: not all of its descriptors were looked at. Early records of version 4 lack the flag.
+    pub const MORE: u32 = super::armed_flags::MORE;
 }
 
 /// The exit of a whole process, once, whichever thread was last.
@@ -276,7 +278,8 @@ pub mod armed_flags {
     pub const LISTENER: u32 = 1 << 4;
     /// It had a TCP connection open on a port that a process had bound: of a client, as far as the kernel shows that.
     pub const CONNECTION: u32 = 1 << 5;
-    /// It may have had more sockets: not all of its descriptors were looked at.
+    /// It may have had more sockets: not all of its descriptors were looked at. Also of a process that came in from outside; early records of
+    /// version 4 lack the flag there.
     pub const MORE: u32 = 1 << 6;
     /// It had a socket of clients that no probe observes: a connection that a Unix stream socket had accepted, or a UDP socket that is bound
     /// and not connected. Also of a process that came in from outside, as a first process does.

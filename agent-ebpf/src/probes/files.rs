@@ -33,16 +33,19 @@ pub enum Look {
 }
 
 impl Look {
-    /// Descriptors that are looked at.
+    /// Descriptors that are looked at, whatever they are.
     const fn most(self) -> u32 {
         match self {
-            // A process with more is a server, and counts as one with a listener.
+            // A process of the subject's own with more is a server, and counts as one with a listener.
             Look::AtExit => 128,
             // A server opens its listeners before it has clients.
             Look::AtHandler => 64,
         }
     }
 }
+
+/// From here on nothing is looked at.
+const BEYOND: u32 = 512;
 
 /// Of [`armed_flags`], what [`armed_flags::LOOKED`] announces; 0 if there is no place to look.
 #[inline(always)]
@@ -58,12 +61,6 @@ pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
         let all: Ptr = Probed::get(table, Field::TableFiles);
         let open: Ptr = Probed::get(table, Field::TableOpen);
         found.write_volatile(armed_flags::LOOKED);
-        if most > bound {
-            // The lowest free descriptor is taken first: one far above is a single one that was put there, as the script of a shell.
-            if Probed::read::<u64>(open.add(bound as usize / 8)) != 0 {
-                found.write_volatile(armed_flags::LOOKED | armed_flags::MORE);
-            }
-        }
         let (mut fd, mut bits) = (0, 0_u64);
         while fd < bound {
             if fd % u64::BITS == 0 {
@@ -79,8 +76,39 @@ pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
             bits >>= 1;
             fd += 1;
         }
+        // The lowest free descriptor is taken first: what is open far above is one or two that were put there, as the script of a shell or the
+        // file of a lock.
+        while fd < BEYOND {
+            if fd >= most {
+                break;
+            }
+            bits = Probed::read(open.add(fd as usize / 8));
+            let mut of_word = 0;
+            while of_word < 2 {
+                if bits != 0 {
+                    let held = held(Probed::read(all.add((fd + lowest(bits)) as usize * size_of::<Ptr>())));
+                    found.write_volatile(found.read_volatile() | held);
+                }
+                bits &= bits.wrapping_sub(1);
+                of_word += 1;
+            }
+            if bits != 0 {
+                found.write_volatile(found.read_volatile() | armed_flags::MORE);
+            }
+            fd += u64::BITS;
+        }
+        // The table grows for what is put there, and never shrinks.
+        if most > BEYOND {
+            found.write_volatile(found.read_volatile() | armed_flags::MORE);
+        }
         found.read_volatile()
     }
+}
+
+/// The number of the lowest bit that is set.
+#[inline(always)]
+fn lowest(bits: u64) -> u32 {
+    bits.trailing_zeros()
 }
 
 /// What a file of the process is to clients.

@@ -45,7 +45,8 @@ const OF_SERVER: u32 = armed_flags::LISTENER | armed_flags::CONNECTION;
 const OF_CLIENTS: u32 = OF_SERVER | armed_flags::MORE;
 
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
-const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
+const OF_ANY: u32 =
+    armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST | armed_flags::MORE;
 
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]

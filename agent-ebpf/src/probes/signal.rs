@@ -367,7 +367,7 @@ unsafe fn held_in_stop<R: Read>(current: Ptr) -> u32 {
             return 0;
         }
         files::look::<R>(current, Look::AtHandler)
-            & (deliver_flags::UDP | deliver_flags::UNIX_LISTENER | deliver_flags::UNIX_LAST)
+            & (deliver_flags::UDP | deliver_flags::UNIX_LISTENER | deliver_flags::UNIX_LAST | deliver_flags::MORE)
     }
 }
 

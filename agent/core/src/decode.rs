@@ -89,6 +89,7 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
                         udp: has(deliver_flags::UDP),
                         unix_listener: has(deliver_flags::UNIX_LISTENER),
                         last_unix_listener: has(deliver_flags::UNIX_LAST),
+                        more: has(deliver_flags::MORE),
                     },
                 }),
             }
@@ -458,7 +459,8 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         unix_listener: has(armed_flags::UNIX_LISTENER),
         last_unix_listener: has(armed_flags::UNIX_LAST),
     };
-    let shown = armed_flags::LOOKED | armed_flags::UNIX_LISTENER | armed_flags::LISTENER | armed_flags::CONNECTION;
+    let of_others = armed_flags::UNIX_LISTENER | armed_flags::LISTENER | armed_flags::CONNECTION | armed_flags::MORE;
+    let shown = armed_flags::LOOKED | of_others;
     let is_by_own = |armed: &Armed| has(armed_flags::BY_OWN) && *armed == Armed::ByThis;
     Ok(ProcessExit {
         task,

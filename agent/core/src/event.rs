@@ -201,12 +201,14 @@ pub struct SignalDeliver {
 /// Sockets of clients that no probe observes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnseenSockets {
-    /// A bound UDP socket that is not connected.
+    /// A bound UDP socket that is not connected; of an exit also a connection that a Unix stream socket had accepted.
     pub udp: bool,
     /// A listener on a Unix stream socket.
     pub unix_listener: bool,
     /// The same, and nobody else held it: no client can connect once it is closed.
     pub last_unix_listener: bool,
+    /// It may have had more: not all of its descriptors were looked at.
+    pub more: bool,
 }
 
 /// A namespace's init read a signal for which it has no handler, and the kernel discarded it.
@@ -265,6 +267,17 @@ pub struct ProcessExit {
 }
 
 impl ProcessExit {
+    /// What it had open of which no probe observes the clients.
+    pub fn unseen(&self) -> UnseenSockets {
+        let held = self.held.unwrap_or_default();
+        UnseenSockets {
+            udp: self.unobserved,
+            unix_listener: held.unix_listener,
+            last_unix_listener: held.last_unix_listener,
+            more: held.more,
+        }
+    }
+
     /// As far as the kernel looked, it served clients.
     pub fn served(&self) -> bool {
         let is_program = |held: HeldSockets| held.listener || held.connection || held.unix_listener;

@@ -236,8 +236,8 @@ pub struct Traffic {
     pub unclosed: bool,
     /// A process served clients by a Unix or UDP socket in the stop: what these lost is not observed.
     pub other_sockets: bool,
-    /// A process without a TCP socket read the stop signal without a handler, so that no probe ran there: it may have closed such sockets.
-    pub unlooked: bool,
+    /// Where nobody served by TCP: why a process may have had such sockets.
+    pub unlooked: Option<Unlooked>,
     /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
     pub unseen_clients: bool,
     /// The pod may have been Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
@@ -282,6 +282,15 @@ pub struct Traffic {
     pub rejected: Count,
     /// The kubelet's own probes and hooks: not in the counts above.
     pub kubelet: KubeletTraffic,
+}
+
+/// Why not all open files of a process were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlooked {
+    /// The process read the stop signal without a handler, so that no probe ran there, and may have closed them.
+    NoHandler,
+    /// The process had more than the probes look at.
+    TooMany,
 }
 
 /// The clients, by address. A peer had connected before if one of its connections was accepted, or was open, while the sockets

@@ -130,9 +130,13 @@ fn newest(at: u64, event: &Event) -> Vec<u8> {
             let mut b = header(at, Kind::SignalDeliver);
             put_task(&mut b, &s.task);
             b.put_u32_le(s.signal.number().into());
-            let open = [s.open.udp, s.open.unix_listener, s.open.last_unix_listener].map(u32::from);
-            let flags = [deliver_flags::UDP, deliver_flags::UNIX_LISTENER, deliver_flags::UNIX_LAST];
-            b.put_u32_le(open.into_iter().zip(flags).map(|(is_open, flag)| is_open * flag).sum());
+            let open = [
+                (s.open.udp, deliver_flags::UDP),
+                (s.open.unix_listener, deliver_flags::UNIX_LISTENER),
+                (s.open.last_unix_listener, deliver_flags::UNIX_LAST),
+                (s.open.more, deliver_flags::MORE),
+            ];
+            b.put_u32_le(open.into_iter().map(|(is_open, flag)| u32::from(is_open) * flag).sum());
             b
         }
         Event::SignalDiscarded(s) => {

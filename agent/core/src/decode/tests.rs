@@ -392,8 +392,8 @@ fn event() -> impl Strategy<Value = Event> {
         generate,
         (task(), 0..=wire::announcement::NONCE)
             .prop_map(|(task, nonce)| Event::PeerAnnouncement(PeerAnnouncement { task, nonce })),
-        (task(), signal, any::<[bool; 4]>()).prop_map(
-            |(task, signal, [discarded, udp, unix_listener, last])| match discarded {
+        (task(), signal, any::<[bool; 5]>()).prop_map(|(task, signal, [discarded, udp, unix_listener, last, more])| {
+            match discarded {
                 true => Event::SignalDiscarded(SignalDiscarded { task, signal }),
                 false => Event::SignalDeliver(SignalDeliver {
                     task,
@@ -402,10 +402,11 @@ fn event() -> impl Strategy<Value = Event> {
                         udp,
                         unix_listener,
                         last_unix_listener: last,
+                        more,
                     },
                 }),
             }
-        ),
+        }),
         (task(), exit, armed_at_exit(), held(), any::<[bool; 2]>()).prop_map(|(task, status, armed, held, flags)| {
             let [unobserved, leaves_others] = flags;
             let armed = Some(armed);

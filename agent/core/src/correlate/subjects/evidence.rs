@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalGenerate, SignalResult, Task, Tcp};
+use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, UnseenSockets};
 use crate::ids::{CgroupId, Signal};
 use crate::input::ProcessFact;
 use crate::ledger::{Hole, LossPlace, Origin};
@@ -114,16 +114,17 @@ impl Subjects {
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
     fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
         // A handler may close what is open at its start long before the exit.
-        let unseen = match what {
-            What::Exit(exit) => {
-                let held = exit.held.unwrap_or_default();
-                (exit.unobserved, held.unix_listener, held.last_unix_listener)
-            }
-            What::Deliver(deliver) => (deliver.open.udp, deliver.open.unix_listener, deliver.open.last_unix_listener),
-            _ => (false, false, false),
+        let UnseenSockets {
+            udp: unobserved,
+            unix_listener,
+            last_unix_listener: is_last,
+            more,
+        } = match what {
+            What::Exit(exit) => exit.unseen(),
+            What::Deliver(deliver) => deliver.open,
+            _ => UnseenSockets::default(),
         };
-        let (unobserved, unix_listener, is_last) = unseen;
-        if (unobserved || unix_listener)
+        if (unobserved || unix_listener || more)
             && let Some(state) = self.subjects.get_mut(&home)
         {
             // All processes of a container can end at once, each the holder of what the others still have. systemd holds the listener of a
@@ -134,6 +135,9 @@ impl Subjects {
             }
             if unix_listener && (is_container || is_last) {
                 state.rare_mut().own_exits.unix.add(at);
+            }
+            if more {
+                state.rare_mut().own_exits.more.add(at);
             }
         }
         let (is_recorded, is_reason, cgroup) = match what {

@@ -21,6 +21,8 @@ pub(super) struct OwnExits {
     pub unobserved: Times,
     /// The same with a listener on a Unix socket; of a unit only where no other process held it.
     pub unix: Times,
+    /// The same with more descriptors than the probes look at.
+    pub more: Times,
 }
 
 impl Times {
@@ -53,6 +55,7 @@ impl OwnExits {
         unrecorded: Times::NONE,
         unobserved: Times::NONE,
         unix: Times::NONE,
+        more: Times::NONE,
     };
 
     /// The first exit between the two.
@@ -63,13 +66,14 @@ impl OwnExits {
 
     /// What concerns the life that ended then is over.
     pub fn expire(&mut self, end: Boot) {
-        for times in [&mut self.recorded, &mut self.unrecorded, &mut self.unobserved, &mut self.unix] {
+        let unseen = [&mut self.unobserved, &mut self.unix, &mut self.more];
+        for times in unseen.into_iter().chain([&mut self.recorded, &mut self.unrecorded]) {
             times.0.retain(|span| span.last > end);
         }
     }
 
     pub fn bytes(&self) -> usize {
-        let all = [&self.recorded, &self.unrecorded, &self.unobserved, &self.unix];
+        let all = [&self.recorded, &self.unrecorded, &self.unobserved, &self.unix, &self.more];
         all.map(|times| times.0.capacity()).iter().sum::<usize>() * size_of::<Span>()
     }
 }

@@ -243,6 +243,7 @@ pub(in crate::correlate) fn any_input(now: Boot, bytes: &[u8; 12]) -> Input {
                 udp: i.is_multiple_of(13),
                 unix_listener: i.is_multiple_of(7),
                 last_unix_listener: i.is_multiple_of(14),
+                more: i.is_multiple_of(11),
             },
         }),
         7 => Event::ProcessExit(ProcessExit {

@@ -215,10 +215,35 @@ fn clients_of_other_sockets_are_not_quiet() {
     assert!(is_unknown(&handler("udp")));
     assert!(!is_unknown(&handler("")));
     // The next cases to it: none, and of a worker that left before.
-    for (of_main, before) in [("", ""), ("", "+0.5 exit worker 0 other-sockets armed")] {
+    let left = ["other-sockets", "looked holding-more"].map(|held| format!("+0.5 exit worker 0 {held} armed"));
+    for (of_main, before) in [("", ""), ("", &left[0]), ("", &left[1])] {
         let shown = script::show(&script::run(&server(of_main, before)), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
     }
+}
+
+/// A Unix or UDP socket may be behind the descriptors that the probes look at. What was seen by TCP is observed wherever it is.
+#[test]
+fn a_process_with_more_open_files_than_are_looked_at_is_not_quiet() {
+    let server = |of_main: &str, before: &str| {
+        handler("")
+            .replace("exit main 0 looked", &format!("exit main 0 {of_main}"))
+            .replace("+2 ", &format!("{before}\n+2 "))
+    };
+    check(
+        &server("holding-more", ""),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; whether clients used a Unix or UDP socket is not known: a process had more open files than the probes look at
+    "#]],
+    );
+    assert!(is_unknown(&handler("holding-more")));
+    assert!(!is_unknown(&server("holding-more", "+1.2 tcp app accepted 80 5001")));
+    assert!(!is_unknown(
+        &handler("holding-more").replace("+2 ", "+1.5 tcp app closed 80\n+2 ")
+    ));
+    let worker = "proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker\n+1.5 exit worker 0 looked holding-more already-armed";
+    assert!(is_unknown(&server("looked", worker)));
 }
 
 fn handler(open: &str) -> String {

@@ -19,7 +19,7 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Unknown
     } else if traffic.undecided.count > 0 {
         TrafficAxis::Undecided
-    } else if traffic.other_sockets || traffic.unlooked {
+    } else if traffic.other_sockets || traffic.unlooked.is_some() {
         TrafficAxis::Unknown
     } else {
         TrafficAxis::Quiet

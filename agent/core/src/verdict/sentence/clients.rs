@@ -1,6 +1,6 @@
 //! What clients met.
 
-use crate::termination::{ClientPeer, PeerPlace, RefusedSource, Traffic};
+use crate::termination::{ClientPeer, PeerPlace, RefusedSource, Traffic, Unlooked};
 use crate::verdict::case::Case;
 use crate::verdict::words::{at_least, clients_were, many, peer_name, seconds, subject};
 use crate::verdict::{Exit, TrafficAxis};
@@ -87,7 +87,7 @@ fn refused(traffic: &Traffic) -> Vec<String> {
 /// Of a clean exit: why the traffic is unknown.
 fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> {
     let traffic = case.traffic();
-    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked);
+    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked.is_some());
     let matters = case.stop().is_some() || is_about_others || traffic.unseen_clients || traffic.sent_later;
     if axis != TrafficAxis::Unknown || exit != Exit::Clean || !matters {
         return None;
@@ -109,15 +109,19 @@ fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> 
         _ => String::new(),
     };
     Some(match (why.as_str(), traffic.unseen_clients) {
-        ("", false) if is_about_others && !traffic.other_sockets => {
-            "whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)"
-                .to_owned()
-        }
+        ("", false) if is_about_others && !traffic.other_sockets => format!(
+            "whether clients used a Unix or UDP socket is not known: {}",
+            match traffic.unlooked {
+                Some(Unlooked::TooMany) => "a process had more open files than the probes look at",
+                Some(Unlooked::NoHandler) | None => "the process reads its stop signal without a handler (signalfd or sigwait)",
+            }
+        ),
         ("", false) if is_about_others => {
             "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
         }
         ("", true) => {
-            "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused".to_owned()
+            "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused"
+                .to_owned()
         }
         _ => format!("the sockets of the {} were not observed{why}", subject(case)),
     })

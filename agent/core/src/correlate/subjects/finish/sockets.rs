@@ -3,7 +3,7 @@
 use super::Life;
 use crate::event::{Armed, ExitStatus, Kind, TargetState};
 use crate::ids::Signal;
-use crate::termination::{Inside, Role, Stop, Traffic};
+use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
 use crate::time::Boot;
 
 use crate::correlate::subjects::inside::{self, killed, killed_by_end_of, unseen};
@@ -99,7 +99,11 @@ impl Life<'_> {
         let lacks_handlers = self.ledger.may_lack(Kind::SignalDeliver, exits_since, until);
         traffic.observed &= serves_tcp || self.ledger.sees(Kind::SignalDeliver) && !lacks_handlers && !lacks_signals;
         traffic.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
-        traffic.unlooked = !serves_tcp && reads_unlooked(stop, self.kill.is_some(), inside);
+        traffic.unlooked = match () {
+            () if serves_tcp => None,
+            () if reads_unlooked(stop, self.kill.is_some(), inside) => Some(Unlooked::NoHandler),
+            () => own_exits.more.since(exits_since, until).map(|_| Unlooked::TooMany),
+        };
         traffic
     }
 
@@ -225,7 +229,7 @@ impl Life<'_> {
     }
 }
 
-/// See [`Traffic::unlooked`]. A process that sends the signal on is an init. One that was killed may not have read it.
+/// See [`Unlooked::NoHandler`]. A process that sends the signal on is an init. One that was killed may not have read it.
 fn reads_unlooked(stop: Option<&Stop>, is_killed: bool, inside: &Inside) -> bool {
     let reads = |state: TargetState, entered: Option<Boot>, still_pending: Option<bool>, is_killed: bool| {
         (state.blocked || state.sigwait) && entered.is_none() && (still_pending == Some(false) || !is_killed)
