@@ -23,12 +23,6 @@ pub const KNOWN: &[Known] = &[
         },
     },
     Known {
-        name: "the-pool",
-        class: Class::FalseClean,
-        what: "a group's signal ends the program's own children in their jobs, and the program exits with 0",
-        is: |played| played.truth.finished() && played.truth.jobs_lost() > 0,
-    },
-    Known {
         name: "connected-at-the-end",
         class: Class::WrongCount,
         what: "a client connects in the moment in which the program exits, and its cut request is not counted: once in some thousand histories",
