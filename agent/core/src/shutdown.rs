@@ -56,6 +56,8 @@ pub struct NodeShutdownFacts {
     pub pods: Vec<PodInShutdown>,
     /// Pods above the bound: not in the list.
     pub more_pods: u64,
+    /// Pods whose owners want no reports (`epitaph.dev/ignore`): not in the list.
+    pub ignored_pods: u64,
     /// Pods of the node that stayed Ready in the API until the node was back, whether in `pods` or not: a minimum, because the condition of
     /// other pods is not known. None if it is not known of any pod.
     pub pods_ready: Option<u64>,
@@ -154,7 +156,7 @@ pub struct Phase {
     pub end: Boot,
     /// A pod of it still ran when its period was over.
     pub overran: bool,
-    /// The agent's own pod was in it: the phase lasted longer than the agent saw.
+    /// The phase may have lasted longer than was observed: the agent's own pod was in it, or a pod of it still ran at the last evidence.
     pub at_least: bool,
 }
 
@@ -366,6 +368,30 @@ impl NodeShutdownFacts {
 
     pub fn cut(&self) -> impl Iterator<Item = (&PodInShutdown, Cut)> {
         self.others().filter_map(|pod| Some((pod, pod.cut?)))
+    }
+
+    /// The node went down and lost its power or was reset: another boot began, and the agent was observing to the last. A shutdown that
+    /// comes to its end asks the agent to end before, and systemd-shutdown every process.
+    pub fn was_cut_off(&self) -> bool {
+        let (signs, gaps) = (&self.signs, &self.gaps);
+        let is_observed = gaps.bus.is_none() && !gaps.observation && !gaps.exits && !gaps.agent_ended;
+        let is_over = signs.terminated.is_some() || signs.killed.is_some();
+        matches!(self.ending, Ending::Down { .. }) && is_observed && !is_over
+    }
+
+    /// What had not ended at the last evidence may have gone on, for a time that nobody observed.
+    pub fn may_outlast_evidence(&self) -> bool {
+        match self.ending {
+            Ending::Continued => false,
+            Ending::AgentEnded | Ending::ObservationEnded => true,
+            Ending::Down { .. } => !self.was_cut_off(),
+        }
+    }
+
+    /// systemd still stopped the services at the last evidence: systemd-shutdown follows when it is done.
+    pub fn services_outlast_evidence(&self) -> bool {
+        let is_done = self.signs.terminated.is_some() || self.signs.killed.is_some();
+        self.signs.services().is_some() && !is_done && self.may_outlast_evidence()
     }
 
     /// The kubelet still held its lock when logind's delay ran out.

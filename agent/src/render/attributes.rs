@@ -277,7 +277,7 @@ table! {
     LOCK_MODE "epitaph.lock.mode" Span String "" "`delay`, `block` or `block-weak`."
     LOCK_UID "epitaph.lock.uid" Span Int "" "User id of the holder."
     LOCK_OUTLASTED "epitaph.lock.outlasted" Span Bool "" "The lock was still held when the delay was over."
-    AT_LEAST "epitaph.at_least" Span Bool "" "On spans of a node's shutdown: the agent ended before the end of the span, which lasted at least so long; absent if the end was seen."
+    AT_LEAST "epitaph.at_least" Span Bool "" "On spans of a node's shutdown: the observation ended before the end of the span, which lasted at least so long; absent if the end was seen."
     PHASE_PRIORITY "epitaph.phase.priority" Span Int "" "On `kubelet.phase`: the lowest pod priority of the phase; 2000000000 is the phase of critical pods."
     PHASE_PERIOD "epitaph.phase.period" Span Double "s" "How long the phase may last."
     SPOOF_BUS_NAME "epitaph.spoof.bus_name" Span String "" "On `spoofed`: the sender's name on the bus; with its `process.pid`, `process.executable.name` and unit where known."

@@ -5,7 +5,7 @@ use epitaph_core::node::InhibitMode;
 use epitaph_core::render::id;
 use epitaph_core::render::json::{ending, own_lock};
 use epitaph_core::report::NodeShutdown;
-use epitaph_core::shutdown::{EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, ShutdownKey};
+use epitaph_core::shutdown::{EndedByShutdown, Lock, NodeDown, Phase, PodInShutdown, ShutdownKey};
 use epitaph_core::text::escape;
 use epitaph_core::time::Boot;
 use epitaph_core::verdict::table;
@@ -52,7 +52,9 @@ pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
             .map(|(number, of)| phase(number, of, s, &at, parent)),
     );
     if let Some(begin) = s.signs.services() {
-        spans.push(at.span("services.stop", parent, begin, s.end.max(begin), Attributes::default()));
+        let mut a = Attributes::default();
+        at_least(s.services_outlast_evidence(), &mut a);
+        spans.push(at.span("services.stop", parent, begin, s.end.max(begin), a));
     }
     enclose(&mut spans);
     Trace {
@@ -270,8 +272,7 @@ fn inhibitor(number: usize, lock: &Lock, s: &NodeShutdown, at: &Frame, parent: S
 
 /// The observation ended before the delay: what lasted until then went on.
 fn is_cut_short(s: &NodeShutdown) -> bool {
-    let is_observed_no_more = matches!(s.ending, Ending::AgentEnded | Ending::ObservationEnded);
-    s.delay.is_some_and(|delay| delay.end.is_none()) && (is_observed_no_more || s.gaps.agent_ended)
+    s.delay.is_some_and(|delay| delay.end.is_none()) && s.may_outlast_evidence()
 }
 
 fn at_least(is: bool, a: &mut Attributes) {

@@ -65,7 +65,9 @@ impl InProgress {
             .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
         phases(&mut facts);
         // Their time belongs to the phases; of them nothing is reported.
+        let all = facts.pods.len();
         facts.pods.retain(|pod| !ignored.contains(&pod.pod.uid));
+        facts.ignored_pods = (all - facts.pods.len()) as u64;
         facts
     }
 
@@ -133,7 +135,9 @@ fn phases(facts: &mut NodeShutdownFacts) {
         pod.phase = pod.priority.and_then(|priority| phase_of(priority, &periods));
     }
     // When logind's delay was over, or the observation.
-    let over = facts.delay.and_then(|delay| delay.end).unwrap_or(facts.end);
+    let delayed_until = facts.delay.and_then(|delay| delay.end);
+    let over = delayed_until.unwrap_or(facts.end);
+    let may_go_on = delayed_until.is_none() && facts.may_outlast_evidence();
     for (number, period) in periods.iter().enumerate() {
         if begin >= over && number > 0 {
             break;
@@ -166,7 +170,7 @@ fn phases(facts: &mut NodeShutdownFacts) {
             begin,
             end: end.min(over).max(begin),
             overran: overran && until <= over,
-            at_least: has_own && !overran,
+            at_least: has_own && !overran || overran && until > over && may_go_on,
         });
         begin = end;
     }

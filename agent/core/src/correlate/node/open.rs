@@ -29,6 +29,8 @@ pub(super) struct InProgress {
     pub doubt: Option<String>,
     /// Terminations of pods wait for their judgement.
     pub is_unsettled: bool,
+    /// Another boot has begun: the machine went down.
+    pub went_down: bool,
 }
 
 impl InProgress {
@@ -65,6 +67,7 @@ impl InProgress {
                 phases: Vec::new(),
                 pods: Vec::new(),
                 more_pods: 0,
+                ignored_pods: 0,
                 pods_ready: None,
                 gaps: ShutdownGaps {
                     exits: !node.blind.is_empty(),
@@ -79,6 +82,7 @@ impl InProgress {
             resumed: None,
             doubt: node.bus.doubt(at, node.limit),
             is_unsettled: false,
+            went_down: false,
         }
     }
 
@@ -116,7 +120,7 @@ impl InProgress {
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
         // Perhaps only units were stopped, where the machine did not go down.
-        if self.facts.signs.only_swept() && !went_down {
+        if self.facts.signs.only_swept() && !went_down && !self.went_down {
             return None;
         }
         let is_under_it = went_down && self.facts.signs.is_real();

@@ -178,7 +178,7 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         .state
         .is_some_and(|state| state.started.is_some() && state.ended.is_none());
     match () {
-        () if was_cut_off(facts) => Why::CutOff,
+        () if facts.was_cut_off() => Why::CutOff,
         () if state_is_open && open() => Why::StateIsOpen,
         () if gaps.bus.is_some() => unknown(Missing::Bus(gaps.bus.clone().unwrap_or_default())),
         () if gaps.observation => unknown(Missing::Gap),
@@ -192,15 +192,6 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         () if state_is_open || facts.kubelet_outlasted() => unknown(Missing::KubeletAtWork),
         () => Why::Graceful,
     }
-}
-
-/// Another boot began, and the agent was observing to the last: a shutdown that comes to its end asks the agent to end before, and
-/// systemd-shutdown every process.
-fn was_cut_off(facts: &NodeShutdownFacts) -> bool {
-    let (signs, gaps) = (&facts.signs, &facts.gaps);
-    let is_observed = gaps.bus.is_none() && !gaps.observation && !gaps.exits && !gaps.agent_ended;
-    let is_over = signs.terminated.is_some() || signs.killed.is_some();
-    matches!(facts.ending, Ending::Down { .. }) && is_observed && !is_over
 }
 
 fn no_lock(facts: &NodeShutdownFacts) -> NoLock {

@@ -54,7 +54,7 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                 .cancelled
                 .map(|at| format!(" {} after its announcement", seconds(at.since(facts.begin))));
             let pods = match ended(facts) {
-                0 if facts.kubelet.is_there => "; no pod was terminated by then".to_owned(),
+                0 if facts.kubelet.is_there => format!("; {} was terminated by then", no_pod(facts)),
                 0 => String::new(),
                 count => format!("; {} terminated by then", were(count, "pod")),
             };
@@ -135,8 +135,8 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let needed = facts.others().filter_map(|pod| pod.ended).max();
     let needed = needed.map(|last| format!(" within {}", seconds(last.since(delay.begin))));
     let pods = match count {
-        0 if facts.pods.is_empty() => "no pod ran".to_owned(),
-        0 => "no pod ran besides epitaph's own".to_owned(),
+        0 if facts.pods.is_empty() => format!("{} ran", no_pod(facts)),
+        0 => format!("{} ran besides epitaph's own", no_pod(facts)),
         1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
         count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
     };
@@ -156,6 +156,14 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         false => format!(", and `{}` still held a lock at the end of the delay", late.join("`, `")),
     };
     format!("the {what} was announced by logind, and {pods}{}{held}{late}", phases(facts))
+}
+
+/// Pods whose owners want no reports are not in the list, and may have run.
+fn no_pod(facts: &NodeShutdownFacts) -> &'static str {
+    match facts.ignored_pods {
+        0 => "no pod",
+        _ => "no pod that is reported",
+    }
 }
 
 fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
@@ -195,7 +203,7 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
         count => format!(" {count} times"),
     };
     let pods = match ended(facts) {
-        0 if facts.kubelet.is_there => "; no pod terminated".to_owned(),
+        0 if facts.kubelet.is_there => format!("; {} terminated", no_pod(facts)),
         0 => String::new(),
         _ if facts.kubelet.held == Some(false) => {
             "; the kubelet held no lock, and without a lock the kubelet ignores the signal".to_owned()

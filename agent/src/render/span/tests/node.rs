@@ -50,11 +50,24 @@ fn spans_that_outlast_the_agent_are_marked() {
         spans.filter(is_marked).map(|span| span.name.into_owned()).collect()
     };
     assert_eq!(marked(&shutdowns::truncated()), <[&str; 0]>::default());
-    let marked = marked(&left());
+    let of = marked(&left());
     assert!(
-        marked.contains(&"logind.delay".to_owned()) && marked.contains(&"kubelet.phase".to_owned()),
-        "{marked:?}"
+        of.contains(&"logind.delay".to_owned()) && of.contains(&"kubelet.phase".to_owned()),
+        "{of:?}"
     );
+    // systemd has just begun to stop the services, and stops the agent with them.
+    let mut stopped = shutdowns::truncated();
+    stopped.facts.ending = Ending::AgentEnded;
+    stopped.facts.signs.terminated = None;
+    assert_eq!(marked(&stopped), ["services.stop"]);
+    // The next cases to it: a power cut ended them, and the machine continued.
+    stopped.facts.ending = shutdowns::truncated().ending;
+    assert!(stopped.was_cut_off());
+    assert_eq!(marked(&stopped), <[&str; 0]>::default());
+    stopped.facts.gaps.agent_ended = true;
+    assert_eq!(marked(&stopped), ["services.stop"]);
+    stopped.facts.ending = Ending::Continued;
+    assert_eq!(marked(&stopped), <[&str; 0]>::default());
 }
 
 #[test]

@@ -354,6 +354,48 @@ fn an_older_state_shows_nothing() {
     );
 }
 
+/// The agent ended while pods of a phase ran: what it saw of the phase is less than the phase.
+#[test]
+fn a_phase_whose_pods_outlast_the_agent_lasted_at_least_as_long_as_was_seen() {
+    let begin = "+1 node prepare true reboot\n+1.1 TERM runc -> main handler\n+1.11 enter main TERM\n";
+    let of = |rest: &str| phases(&node(&format!("{begin}{rest}")));
+    assert_eq!(
+        of("+12 node agent-ends\n+15 reboot back=+60\n+17 node kubelet-state start=+1"),
+        ["0 +1.000…+14.800 at least"]
+    );
+    // The phase before had its whole period, as the agent saw.
+    assert_eq!(
+        of("+50 node agent-ends\n+55 reboot back=+105\n+57 node kubelet-state start=+1"),
+        ["0 +1.000…+41.000 overran", "2000000000 +41.000…+54.800 at least"]
+    );
+    // The next cases to it: a power cut ended the phase, and so did the kubelet's end with the services.
+    assert_eq!(
+        of("+12 reboot back=+60\n+17 node kubelet-state start=+1"),
+        ["0 +1.000…+11.910"]
+    );
+    assert_eq!(
+        of("+10 node job reboot.target\n+12 node agent-ends\n+15 reboot back=+60\n+17 node kubelet-state start=+1"),
+        ["0 +1.000…+10.000"]
+    );
+}
+
+/// Of the node's shutdowns: priority, begin and end of each phase.
+fn phases(script: &str) -> Vec<String> {
+    let of = |(_, report): (Boot, Report)| match report {
+        Report::NodeShutdown(of) => of.facts.phases,
+        _ => Vec::new(),
+    };
+    let show = |phase: crate::shutdown::Phase| {
+        let over = match (phase.overran, phase.at_least) {
+            (true, _) => " overran",
+            (_, true) => " at least",
+            _ => "",
+        };
+        format!("{} {}…{}{over}", phase.priority, at(phase.begin), at(phase.end))
+    };
+    play_all(script).reports.into_iter().flat_map(of).map(show).collect()
+}
+
 #[test]
 fn what_an_agent_reported_before_its_end_is_not_reported_again() {
     check(

@@ -404,3 +404,91 @@ fn a_hard_eviction_is_no_cut() {
         "#]],
     );
 }
+
+/// What a drain leaves opted out: these pods ran, and the sentence does not say that none did.
+#[test]
+fn pods_that_opted_out_are_no_proof_that_none_ran() {
+    let drained = |options: &str| {
+        node(&format!(
+            "
+            +0.1 exit main 0
+            +0.2 rmdir web:app
+            +0.3 gone web
+            pod dns priority=2000000000 grace=30 {options} dns
+            +0.4 pod dns dns=running
+            +10 node prepare true reboot
+            +11 TERM runc -> dns handler
+            +11.01 enter dns TERM
+            +12 exit dns 0
+            +12.1 rmdir dns:dns
+            +12.5 pod dns phase=failed reason=Terminated dns=0:Completed
+            +13 node locks
+            +13.3 node job reboot.target
+            +16 node agent-ends
+            +20 end
+            "
+        ))
+    };
+    check(
+        &drained("ignore"),
+        expect![[r#"
+        +2.400 pod web clean: Deleted
+          container `app`: PID 1 `app` exited with code 0; no stop signal was seen
+        +16.000 node 1 Info +10.000…+16.000 graceful AgentEnded
+          the reboot was announced by logind, and no pod that is reported ran; logind waited 3.3 s of at most 60 s
+    "#]],
+    );
+    check(
+        &drained(""),
+        expect![[r#"
+        +2.400 pod web clean: Deleted
+          container `app`: PID 1 `app` exited with code 0; no stop signal was seen
+        +16.000 node 1 Info +10.000…+16.000 graceful AgentEnded
+          the reboot was announced by logind, and 1 pod terminated within 2.0 s (critical phase took 2.0 s of 20 s); logind waited 3.3 s of at most 60 s
+        +16.000 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
+          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
+    "#]],
+    );
+}
+
+/// The next case to it: really none, but the agent's own.
+#[test]
+fn no_pod_ran_where_none_ran() {
+    let script = |own: &str| {
+        format!(
+            "
+            -90 node bus connected
+            -90 node limit 60
+            -90 node locks kubelet:delay:812
+            -90 node kubelet 60 20
+            -60 api synced
+            {own}
+            +1 node prepare true reboot
+            +3 node locks
+            +3.3 node job reboot.target
+            +6 node agent-ends 00000000-0000-4000-8000-000000000001
+            +10 end
+            "
+        )
+    };
+    check(
+        &script(""),
+        expect![[r#"
+        +6.000 node 1 Info +1.000…+6.000 graceful AgentEnded
+          the reboot was announced by logind, and no pod ran; logind waited 2.3 s of at most 60 s
+    "#]],
+    );
+    check(
+        &script(
+            "pod epitaph priority=2000001000 grace=30 agent
+            -50 mkdir epitaph:agent
+            proc agent in=epitaph:agent pid=130 ns=1 start=-50 parent=shim comm=epitaph
+            -50 exec agent
+            -49 pod epitaph agent=running",
+        ),
+        expect![[r#"
+            +6.000 node 1 Info +1.000…+6.000 graceful AgentEnded
+              the reboot was announced by logind, and no pod ran besides epitaph's own; logind waited 2.3 s of at most 60 s
+        "#]],
+    );
+}
