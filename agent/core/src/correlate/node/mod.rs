@@ -389,7 +389,9 @@ impl NodeMachine {
 
     fn close(&mut self, now: Boot, ending: Ending, out: &mut FromNode) -> Option<ShutdownKey> {
         let open = self.open.take()?;
-        self.last = open.may_end_pods().then(|| (open.link(), now));
+        // Nothing shows what a sweep was for after which the machine continued.
+        let is_one = open.may_end_pods() && !(ending == Ending::Continued && open.facts.signs.only_swept());
+        self.last = is_one.then(|| (open.link(), now));
         let facts = open.complete(ending, now, self);
         let is_spoofed = facts.signs.spoofed.is_some() && !facts.signs.is_real();
         let had_lock = facts.kubelet_lock().is_some();

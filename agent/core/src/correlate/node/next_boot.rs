@@ -3,12 +3,13 @@
 
 use super::stayed_ready::StayedReady;
 use super::{FromNode, NodeMachine, RunningPod, report};
-use crate::ids::ContainerId;
+use crate::ids::{ContainerId, PodUid};
 use crate::input::Observation;
 use crate::node::KubeletState;
 use crate::pod::{ApiClock, PodFact, PodsState};
 use crate::report::Report;
 use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey};
+use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 use crate::tolerances::{KUBELET_CLOCK, NEXT_BOOT_NODE};
 
@@ -64,6 +65,21 @@ impl Previous {
 }
 
 impl NodeMachine {
+    /// Another boot begins: systemd's stop signals to pods and services alike were for the end of the machine. `held`: terminations that
+    /// wait for the status of their pods, and may be from before that was known.
+    pub fn next_boot_proves<'a>(&mut self, held: impl Iterator<Item = (&'a PodUid, &'a mut TerminationFacts)>) {
+        let Some(open) = self.open.as_mut().filter(|open| open.facts.signs.swept.is_some()) else {
+            return;
+        };
+        open.went_down = true;
+        for (uid, facts) in held.filter(|(_, facts)| facts.shutdown.is_none()) {
+            facts.shutdown = open.ended_by(facts);
+            if facts.shutdown.is_some() {
+                open.runs.was_by_it(uid, facts, open.facts.begin);
+            }
+        }
+    }
+
     /// Another boot: what is left of the old one is completed. `last`: its last evidence. `running`: pods of which no end was seen.
     pub fn next_boot(
         mut self,

@@ -148,19 +148,9 @@ impl Runs {
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot, is_by_it: bool) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
-        let stop = facts
-            .stop
-            .as_ref()
-            .filter(|stop| stop.sender.role == Role::Runtime)
-            .map(|stop| stop.at);
-        if is_by_it && !facts.is_sandbox() {
-            match run.losses.len() < CONTAINERS {
-                true => run.losses.push((own, loss(facts))),
-                false => run.has_unseen_end = true,
-            }
-            if facts.traffic.serves() && run.served.len() < CONTAINERS {
-                run.served.push(own);
-            }
+        let stop = runtime_stop(facts);
+        if is_by_it {
+            run.lost_clients(facts);
         }
         run.stopped = match (run.stopped, stop) {
             (Some(known), Some(stop)) => Some(known.min(stop)),
@@ -177,31 +167,22 @@ impl Runs {
         };
         run.left = run.left.saturating_sub(1);
         run.last_end = Some(run.last_end.map_or(exit.at, |last| last.max(exit.at)));
-        let was_killed = exit.status.signal() == Some(Signal::KILL);
-        match facts.kill.as_ref().filter(|_| was_killed) {
-            Some(kill) if kill.sender.role == Role::Runtime => {
-                let had = stop.map(|stop| kill.at.since(stop));
-                let is_short = |had: Duration| run.of.grace.is_some_and(|grace| had + RESOLUTION < grace);
-                // With a hook, the kubelet began before the stop signal, and not before the shutdown.
-                let is_early = match had {
-                    Some(_) if run.of.has_hook => is_short(kill.at.since(begin)),
-                    Some(had) => is_short(had),
-                    None => true,
-                };
-                run.is_unsure |= run.of.has_hook && !is_early && had.is_some_and(is_short);
-                if is_early && is_by_it {
-                    let cut = Cut {
-                        at: kill.at,
-                        had,
-                        killed: true,
-                    };
-                    run.cuts.push((own, cut));
-                }
-            }
-            Some(_) => {}
-            None => run.is_unsure |= was_killed,
+        match run.kill(facts, begin) {
+            Kill::None | Kill::InTime => {}
+            Kill::Early(cut) if is_by_it => run.cuts.push((own, cut)),
+            Kill::Early(_) => {}
+            Kill::Unsure => run.is_unsure = true,
         }
         self.places.remove(&own);
+    }
+
+    /// A container that has terminated was stopped by the shutdown, as was proven later. `begin`: of the shutdown.
+    pub fn was_by_it(&mut self, uid: &PodUid, facts: &TerminationFacts, begin: Boot) {
+        let Some(run) = self.pods.get_mut(uid) else { return };
+        run.lost_clients(facts);
+        if let Kill::Early(cut) = run.kill(facts, begin) {
+            run.cuts.push((facts.key.cgroup, cut));
+        }
     }
 
     /// Another reason than the shutdown explains the termination of a container of the pod, which had the given time for it.
@@ -289,7 +270,59 @@ impl Runs {
     }
 }
 
+/// A SIGKILL that ended a container.
+enum Kill {
+    None,
+    InTime,
+    /// Before the container's grace period was over.
+    Early(Cut),
+    /// Who sent the signal, or how long the container had, is not known.
+    Unsure,
+}
+
 impl Run {
+    /// Adds what clients lost by a container that the shutdown stopped.
+    fn lost_clients(&mut self, facts: &TerminationFacts) {
+        if facts.is_sandbox() {
+            return;
+        }
+        let own = facts.key.cgroup;
+        match self.losses.len() < CONTAINERS {
+            true => self.losses.push((own, loss(facts))),
+            false => self.has_unseen_end = true,
+        }
+        if facts.traffic.serves() && self.served.len() < CONTAINERS {
+            self.served.push(own);
+        }
+    }
+
+    fn kill(&self, facts: &TerminationFacts, begin: Boot) -> Kill {
+        if facts.exit.and_then(|exit| exit.status.signal()) != Some(Signal::KILL) {
+            return Kill::None;
+        }
+        let Some(kill) = &facts.kill else { return Kill::Unsure };
+        if kill.sender.role != Role::Runtime {
+            return Kill::InTime;
+        }
+        let had = runtime_stop(facts).map(|stop| kill.at.since(stop));
+        let is_short = |had: Duration| self.of.grace.is_some_and(|grace| had + RESOLUTION < grace);
+        // With a hook, the kubelet began before the stop signal, and not before the shutdown.
+        let is_early = match had {
+            Some(_) if self.of.has_hook => is_short(kill.at.since(begin)),
+            Some(had) => is_short(had),
+            None => true,
+        };
+        match is_early {
+            true => Kill::Early(Cut {
+                at: kill.at,
+                had,
+                killed: true,
+            }),
+            false if self.of.has_hook && had.is_some_and(is_short) => Kill::Unsure,
+            false => Kill::InTime,
+        }
+    }
+
     /// The last container that was cut.
     pub fn cut(&self) -> Option<Cut> {
         self.cuts.iter().map(|(_, cut)| *cut).max_by_key(|cut| cut.at)
@@ -326,6 +359,11 @@ impl Run {
             is_least: unready.is_none(),
         })
     }
+}
+
+fn runtime_stop(facts: &TerminationFacts) -> Option<Boot> {
+    let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+    stop.map(|stop| stop.at)
 }
 
 /// What clients lost by the stop of one container.

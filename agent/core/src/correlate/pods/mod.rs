@@ -330,6 +330,14 @@ impl Pods {
         self.held > 0
     }
 
+    /// The terminations that wait, with the UID of their pod in the API.
+    pub fn held_facts(&mut self) -> impl Iterator<Item = (&PodUid, &mut TerminationFacts)> {
+        self.pods.values_mut().flat_map(|pod| {
+            let uid = pod.fact.as_ref().map(|fact| &fact.pod.uid);
+            pod.held.iter_mut().filter_map(move |held| Some((uid?, &mut held.facts)))
+        })
+    }
+
     /// Numbers of pods and of held terminations.
     #[cfg(test)]
     pub fn sizes(&self) -> (usize, usize) {

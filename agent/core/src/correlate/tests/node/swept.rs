@@ -50,16 +50,100 @@ fn the_stop_signals_of_systemd_begin_a_shutdown() {
               How `cron` (pid 60) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +4.000 unit db.service unknown: NodeShutdown, by 1 stop signals of PID 1
               How `db` (pid 61) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
-            +4.000 container 000000000000 clean-exit: Unknown
-              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the sockets of the container were not observed
             +34.000 down +3.800…+49.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
               the kubelet held no delay lock at the shutdown, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
             +64.000 container 000000000000 unknown: NodeShutdown, by 1 stop signals of PID 1
               container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +64.000 container 000000000000 clean: NodeShutdown, by 1 stop signals of PID 1
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
         "#]],
     );
+}
+
+const DNS_EXITS: &str = "
+    +1.5 exit dns 0
+    +1.6 rmdir dns:dns
+    +1.8 node agent-ends
+    ";
+
+/// The next boot proves the shutdown, and the API shows the status that the kubelet reported after the agent's end.
+#[test]
+fn a_pod_that_exited_in_the_sweep_is_completed_by_the_next_boot() {
+    check(
+        &unprotected(&format!(
+            "{SWEEP}{DNS_EXITS}
+            +4 reboot back=+49
+            +5 node kubelet-state
+            +6 pod dns phase=failed reason=Terminated dns=0:Completed
+            +6.1 api synced"
+        )),
+        expect![[r#"
+            +4.000 unit cron.service unknown: NodeShutdown, by 1 stop signals of PID 1
+              How `cron` (pid 60) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +4.000 unit db.service unknown: NodeShutdown, by 1 stop signals of PID 1
+              How `db` (pid 61) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +6.000 pod dns clean: NodeShutdown, by 1 stop signals of PID 1
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
+            +6.100 pod web unknown: NodeShutdown, by 1 stop signals of PID 1
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+            +34.100 down +3.800…+49.000 of 1
+            +34.100 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
+              the kubelet held no delay lock at the shutdown, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
+              fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
+        "#]],
+    );
+}
+
+/// The next case to it: the machine continued after the sweep and lost its power later. Nothing proves what the sweep was for.
+#[test]
+fn a_pod_that_exited_in_a_sweep_long_before_is_not_the_shutdowns() {
+    check(
+        &unprotected(&format!(
+            "{SWEEP}{DNS_EXITS}
+            +60 tick
+            +61 reboot back=+105
+            +62 node kubelet-state"
+        )),
+        expect![[r#"
+            +31.000 node 1 Warning +1.000…+1.000 unknown Continued
+              how the shutdown went is unknown: systemd sent stop signals to pods and services alike, nothing followed, and the node stayed up
+              fix: read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example
+            +33.600 container 000000000000 clean-exit: Unknown
+              container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: the pod\'s status did not report the exit within 30 s; the sockets of the container were not observed
+            +61.000 unit cron.service unknown: Stopped
+              How `cron` (pid 60) terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then
+            +61.000 unit db.service unknown: Stopped
+              How `db` (pid 61) terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then
+            +61.000 container 000000000000 unknown: Unknown
+              container `app`: how PID 1 `app` terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
+            +91.000 node 2 Warning +60.800…+60.800 unknown Down { back: Boot(3705000000000) }
+              why the node went down is unknown: the agent stopped before the node went down
+              fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
+        "#]],
+    );
+}
+
+/// A machine that goes down within the sweep counts what clients lost.
+#[test]
+fn what_a_pod_of_the_sweep_lost_is_the_shutdowns() {
+    let script = unprotected(&format!(
+        "{SWEEP}
+        +1.1 tcp dns:dns closed 80
+        +1.2 tcp dns:dns refused 80 5001
+        +1.5 exit dns 0
+        +1.6 rmdir dns:dns
+        +1.8 node agent-ends
+        +4 reboot back=+49
+        +5 node kubelet-state"
+    ));
+    let of = |(_, report): &(crate::time::Boot, Report)| match report {
+        Report::NodeShutdown(of) => Some(of.loss()),
+        _ => None,
+    };
+    let loss = play_all(&script).reports.iter().find_map(of);
+    assert!(loss.is_some_and(|loss| loss.is_least && loss.refused == 1), "{loss:?}");
 }
 
 /// The kubelet had its lock: then logind's announcement is a message that did not arrive, and nothing shows how the delay went.
