@@ -618,7 +618,7 @@ fn a_stranger_stops_an_init() {
         expect![[r#"
             default-action: External/DefaultAction/Quiet
               `bash` (pid 70, on the host) sent SIGTERM to PID 1 `tini`, which forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

@@ -47,7 +47,7 @@ fn tini_and_a_program_that_the_default_action_terminates() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0; `python3` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `tini`: delivered, no handler; waiting for the signal without a handler
               +1.000 signal_generate: SIGTERM from `tini` (pid 100) to `python3` (pid 107): delivered, no handler
               +1.000 sched_process_exit: `python3` (pid 107) was terminated by SIGTERM
@@ -297,18 +297,18 @@ fn a_group_whose_shell_is_terminated_and_whose_program_finishes() {
     check(
         &group(3),
         expect![[r#"
-        default-action: Stopped/DefaultAction/Quiet
-          `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-          fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0
-    "#]],
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0; `sh` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
     );
     check(
         &group(0).replace("+1.2 exit server 0", "+1.3 exit server KILL"),
         expect![[r#"
-        default-action: Stopped/DefaultAction/Quiet
-          `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-          fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0
-    "#]],
+            default-action: Stopped/DefaultAction/Quiet
+              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0; `sh` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
     );
 }
 
@@ -503,7 +503,7 @@ fn a_supervisor_whose_only_child_the_default_action_terminates() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0; `python3` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }
@@ -763,7 +763,7 @@ fn a_forward_by_another_process_changes_no_exit_of_the_default_action() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0; `python3` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }
@@ -786,7 +786,7 @@ fn an_init_sends_on_a_signal_whose_default_action_is_to_do_nothing() {
             early: `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal
             ignored-stop-signal: Stopped/IgnoredStopSignal/Quiet
               `tini` forwarded SIGWINCH to `python3`, which has no SIGWINCH handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later
-              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image); this avoids the wait of 2.0 s
+              fix: handle SIGWINCH in `python3`, or declare the signal that stops the program (`STOPSIGNAL` in the image); this avoids the wait of 2.0 s; `python3` was 0.9 s old at SIGWINCH: a handler that is installed later than that comes too late
         "#]],
     );
 }
@@ -872,7 +872,7 @@ fn a_wrapper_below_an_init_and_a_program_that_the_default_action_terminates() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `make`, which forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.8 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

@@ -627,10 +627,10 @@ fn a_program_with_clients_that_the_groups_signal_ends_is_not_hidden_by_its_wrapp
     check(
         &stopped("serving"),
         expect![[r#"
-        default-action: Stopped/DefaultAction/Quiet
-          `app` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-          fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
-    "#]],
+            default-action: Stopped/DefaultAction/Quiet
+              `app` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.8 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
     );
     // A helper.
     check(
@@ -663,7 +663,7 @@ fn a_shell_that_does_not_wait_for_its_program_is_a_wrapper() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `app` forwarded SIGTERM to `sh`, which forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.8 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

@@ -363,4 +363,36 @@ fn a_program_that_had_just_started_may_have_no_handler_yet() {
               fix: install a handler that finishes the work in flight and then exits with 0; the process was 0.2 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
+    // Below an init, the age of the program counts.
+    let below = |start: &str| {
+        format!(
+            "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=tini
+        proc app in=app pid=107 ns=7 start={start} parent=main comm=app
+        +0.001 exec main
+        {start} exec app
+        +5 TERM runc -> main default sigwait
+        +5.0001 TERM main -> app default
+        +5.0005 exit app TERM
+        +5.001 exit main 143
+        "
+        )
+    };
+    check(
+        &below("+4.8"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          `tini` forwarded SIGTERM to `app`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+          fix: install a SIGTERM handler in `app` that finishes the work in flight and then exits with 0; `app` was 0.2 s old at SIGTERM: a handler that is installed later than that comes too late
+    "#]],
+    );
+    check(
+        &below("+3"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Quiet
+          `tini` forwarded SIGTERM to `app`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
+          fix: install a SIGTERM handler in `app` that finishes the work in flight and then exits with 0
+    "#]],
+    );
 }

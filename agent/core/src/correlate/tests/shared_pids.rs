@@ -203,7 +203,7 @@ fn a_wrapper_as_the_first_process_ends_as_its_program_does() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `sh` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.8 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

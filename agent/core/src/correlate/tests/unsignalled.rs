@@ -66,7 +66,7 @@ fn a_process_that_came_in_from_outside_is_not_what_the_default_action_leaves() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `python3`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0
+              fix: install a SIGTERM handler in `python3` that finishes the work in flight and then exits with 0; `python3` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
         "#]],
     );
 }

@@ -219,13 +219,16 @@ fn grace(case: &Case<'_>) -> Option<Duration> {
 /// Added for a process without a handler that had just started.
 fn early(case: &Case<'_>) -> Option<String> {
     let (main, stop) = case.main().zip(case.stop())?;
-    let age = stop.at.since(main.start);
-    let may_be_early = age < YOUNG && stop.disposition == Disposition::Default;
-    may_be_early.then(|| {
+    too_young("the process", main.start, (stop.at, stop.signal), stop.disposition)
+}
+
+/// See [`early`].
+pub(super) fn too_young(who: &str, start: Boot, (at, signal): (Boot, Signal), disposition: Disposition) -> Option<String> {
+    let age = at.since(start);
+    (age < YOUNG && disposition == Disposition::Default).then(|| {
         format!(
-            "; the process was {} old at {}: a handler that is installed later than that comes too late",
-            seconds(age),
-            stop.signal
+            "; {who} was {} old at {signal}: a handler that is installed later than that comes too late",
+            seconds(age)
         )
     })
 }

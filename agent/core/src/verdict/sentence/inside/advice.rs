@@ -1,7 +1,7 @@
 //! What to do about the end of a process below the main process.
 
 use super::*;
-use crate::verdict::sentence::remedy::{after_grace, blocked, declared, or_declare, stop_signal, without_a_core};
+use crate::verdict::sentence::remedy::{after_grace, blocked, declared, or_declare, stop_signal, too_young, without_a_core};
 
 /// Of programs that were killed below a main process that ended well.
 pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<String> {
@@ -44,6 +44,12 @@ fn install(signal: Signal, who: &str) -> String {
     format!("install a {signal} handler in {who} that finishes the work in flight and then exits with 0")
 }
 
+/// Added for a process without a handler that had just started.
+fn early(forward: &Forward, who: &str) -> String {
+    let sent = (forward.at, forward.signal);
+    too_young(who, forward.target.start, sent, forward.disposition).unwrap_or_default()
+}
+
 /// From the first process that has exited before the others.
 fn wait_for(main: &str, who: &str) -> String {
     format!(
@@ -62,7 +68,7 @@ pub(in crate::verdict::sentence) fn remedy(case: &Case<'_>, finding: &Finding, e
         InnerEnd::Ignored => {
             let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
             let declare = or_declare(case, signal);
-            Some(format!("handle {signal} in {who}{declare}{lost}"))
+            Some(format!("handle {signal} in {who}{declare}{lost}{}", early(forward, &who)))
         }
         InnerEnd::Blocked(how) => blocked(how),
         InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
@@ -114,7 +120,7 @@ pub(in crate::verdict::sentence) fn remedy(case: &Case<'_>, finding: &Finding, e
             ))
         }
         InnerEnd::Abandoned => Some(wait_for(&target(case.main()), &who)),
-        InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who)),
+        InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who) + &early(forward, &who)),
         InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
             Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
         }
