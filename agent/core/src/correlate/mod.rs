@@ -220,6 +220,9 @@ impl Correlator {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
                 (_, None) => {}
                 (_, Some(place)) => {
+                    if scope == LossScope::Damaged {
+                        self.pods.part_missing(since, now);
+                    }
                     let (why, most) = match scope {
                         LossScope::Damaged => (Origin::Damaged, 1),
                         LossScope::NotRecorded => (Origin::NotRecorded, 1),

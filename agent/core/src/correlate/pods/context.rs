@@ -32,7 +32,12 @@ pub(super) struct Api {
     /// Earlier outages, and the last reason.
     away: Vec<(Boot, Boot)>,
     reason: Option<String>,
+    /// Times of which a part of the recording or the journal is missing.
+    missing: Vec<(Boot, Boot)>,
 }
+
+/// Why, then.
+const PART_MISSING: &str = "a part of the evidence is missing, perhaps also of what the Kubernetes API showed";
 
 /// A container's life as the kernel shows it, in short.
 pub(super) struct Life {
@@ -64,16 +69,26 @@ impl Api {
 
     pub fn synced(&mut self, now: Boot) {
         if let Some(since) = self.away_since.take() {
-            self.away.push((since, now));
-            if self.away.len() > AWAY {
-                let first = self.away.remove(0);
-                self.away[0].0 = first.0;
-            }
+            add(&mut self.away, (since, now));
         }
+    }
+
+    /// What the API showed in that time may be missing.
+    pub fn part_missing(&mut self, since: Boot, now: Boot) {
+        if self.missing.last() != Some(&(since, now)) {
+            add(&mut self.missing, (since, now));
+        }
+    }
+
+    fn is_part_missing(&self, from: Boot, to: Boot) -> bool {
+        self.missing.iter().any(|&(since, until)| since <= to && until >= from)
     }
 
     /// It did not answer for so long that a kubelet gave an Event up.
     fn may_lack_events(&self, from: Boot, to: Boot) -> bool {
+        if self.is_part_missing(from, to) {
+            return true;
+        }
         let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, to)));
         let mut joined: Option<(Boot, Boot)> = None;
         for (since, until) in away {
@@ -95,12 +110,23 @@ impl Api {
 
     /// Why the API's facts of that time may be incomplete.
     pub fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
+        if self.is_part_missing(from, to) {
+            return Some(PART_MISSING.to_owned());
+        }
         let is_now = self.away_since.is_some_and(|since| since <= to);
         let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
         (is_now || was).then(|| match &self.reason {
             Some(reason) => format!("the Kubernetes API did not answer during the termination: {reason}"),
             None => "the Kubernetes API did not answer during the termination".to_owned(),
         })
+    }
+}
+
+fn add(times: &mut Vec<(Boot, Boot)>, time: (Boot, Boot)) {
+    times.push(time);
+    if times.len() > AWAY {
+        let first = times.remove(0);
+        times[0].0 = first.0;
     }
 }
 
@@ -168,7 +194,7 @@ impl Pod {
         let its_request = request
             .as_ref()
             .filter(|request| life.stop.is_none_or(|at| at >= request.earliest));
-        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, life, missing.as_deref()));
+        let pre_stop = name.and_then(|name| self.pre_stop(name, runs, its_request, (life, api), missing.as_deref()));
         // Without a grace period the kubelet (1.36) runs no hook.
         let is_in_place = stop_reason
             .as_ref()
@@ -180,7 +206,7 @@ impl Pod {
         let mut doubts: Vec<String> = missing.into_iter().collect();
         doubts.extend(away);
         doubts.extend(apart.flatten());
-        let events_unknown = self.events_unknown(life);
+        let events_unknown = self.events_unknown(life, api);
         doubts.extend(events_unknown.map(|why| format!("the Kubernetes Events of the pod are unknown: {why}")));
         if name.is_none() {
             doubts.push("the pod's status did not name this container".to_owned());
@@ -226,7 +252,10 @@ impl Pod {
     }
 
     /// Why Events that would explain this termination may be missing.
-    pub fn events_unknown(&self, life: &Life) -> Option<String> {
+    pub fn events_unknown(&self, life: &Life, api: &Api) -> Option<String> {
+        if api.missing.iter().any(|(_, until)| Some(*until) >= life.start) {
+            return Some("a part of the evidence is missing".to_owned());
+        }
         let name = self.names.get(&life.id).map(|named| named.name.as_str());
         let dropped = self.events_dropped.iter();
         let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && Some(**at) >= life.start);
@@ -253,7 +282,7 @@ impl Pod {
         // An Event of the stop that was observed, or of one before.
         let stops_from = life.hidden_stops.iter().map(|hole| hole.from).chain(life.stop).min();
         let from = stops_from.map(|from| from.minus(RUN_GAP)).max(life.start).unwrap_or_default();
-        let may_lack = api.may_lack_events(from, *seen) || self.events_unknown(life).is_some();
+        let may_lack = api.may_lack_events(from, *seen) || self.events_unknown(life, api).is_some();
         match announced {
             true => Some(true),
             false => (is_known && !may_lack).then_some(false),

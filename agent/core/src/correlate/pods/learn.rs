@@ -42,6 +42,11 @@ impl Pods {
         is_first
     }
 
+    /// Of the recording or the journal, a part of that time is missing.
+    pub fn part_missing(&mut self, since: Boot, now: Boot) {
+        self.api.part_missing(since, now);
+    }
+
     pub fn api_clock(&mut self, clock: ApiClock) {
         self.api.clock = Some(clock);
     }

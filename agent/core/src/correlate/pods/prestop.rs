@@ -10,7 +10,7 @@ use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
 use crate::termination::{OomKill, OomRole};
 use crate::time::Boot;
 
-use super::context::Life;
+use super::context::{Api, Life};
 use super::pod::Pod;
 use crate::correlate::subjects::ProcessId;
 use crate::tolerances::HOLD;
@@ -134,7 +134,7 @@ impl Pod {
         name: &str,
         runs: &Runs,
         request: Option<&Request>,
-        life: &Life,
+        (life, api): (&Life, &Api),
         missing: Option<&str>,
     ) -> Option<PreStopRun> {
         let spec = self.spec(name)?;
@@ -158,7 +158,7 @@ impl Pod {
         });
         let failed = failed.map(|(_, event)| event.message.clone());
         let events_unknown = self
-            .events_unknown(life)
+            .events_unknown(life, api)
             .or_else(|| self.events_unrequested(life, missing))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
