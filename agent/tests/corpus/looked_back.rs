@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use epitaph_core::render::text::Style;
-use epitaph_story::history::{Counts, Found, Match, Report, Search, Wanted};
+use epitaph_story::history::{Counts, Found, Match, Report, Search, Subject, Wanted};
 use epitaph_story::story::{self, Brief, Columns, List, Story};
 use serde_json::Value;
 
@@ -24,6 +24,7 @@ pub fn check(recording: &Path, objects: &[Value]) -> Result<(), String> {
         let line = object.to_string();
         let report: Report = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
         found_by_its_trace(object, &report, &line)?;
+        words_of_its_subject(&report)?;
         // A container of a pod is shown alone, too.
         for container in std::iter::once(None).chain((0..report.containers.len()).map(Some)) {
             shown(&line, container)?;
@@ -56,6 +57,28 @@ fn found_by_its_trace(object: &Value, report: &Report, line: &str) -> Result<(),
     search.look(report, line, &Counts::default(), Brief::of);
     search.finish().map(drop).ok_or_else(|| format!("not found by {trace}"))
 }
+
+/// What is advised can be followed: a container outside of Kubernetes has no pod's settings, a unit is not one container of several.
+fn words_of_its_subject(report: &Report) -> Result<(), String> {
+    let foreign: &[&str] = match &report.subject {
+        Some(Subject::Unit { .. }) => &[POD_WORDS, &["each container"]].concat(),
+        _ if report.pod().is_none() && !report.is_in_pod() => POD_WORDS,
+        _ => return Ok(()),
+    };
+    let advice = report.advice.iter().map(|advice| &advice.text);
+    let texts = std::iter::once(&report.sentence).chain(&report.remedy).chain(advice);
+    for text in texts {
+        if let Some(word) = foreign.iter().find(|word| text.contains(**word)) {
+            return Err(format!(
+                "`{word}` of a subject that is not of a pod, or of a unit: {}",
+                &**text
+            ));
+        }
+    }
+    Ok(())
+}
+
+const POD_WORDS: &[&str] = &["preStop", "of the pod", "terminationGrace", "kubectl"];
 
 fn shown(line: &str, container: Option<usize>) -> Result<(), String> {
     let report: Report = serde_json::from_str(line).map_err(|error| error.to_string())?;

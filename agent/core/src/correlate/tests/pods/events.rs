@@ -4,7 +4,7 @@ use expect_test::expect;
 
 use super::{at, check, run, show, web};
 use crate::fixtures::script::play_all;
-use crate::report::Command;
+use crate::report::{Command, Report};
 
 #[test]
 fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
@@ -267,7 +267,7 @@ fn a_hook_that_no_process_shows_is_not_done_without_an_answer() {
 #[test]
 fn a_hook_whose_end_no_status_told_was_not_asked_about() {
     for gone in ["+3 gone web", "+1.4 gone web", "+3 gone web unwatched", "+60 tick"] {
-        let told = show(&run(&web(&format!(
+        let reports = run(&web(&format!(
             "
         pod web app app.prestop=http
         -58 pod web app=running
@@ -277,10 +277,22 @@ fn a_hook_whose_end_no_status_told_was_not_asked_about() {
         +1.5 exit main 0
         {gone}
         "
-        ))));
+        )));
+        let told = show(&reports);
         assert!(
             told.contains("web/app +1.200…+1.500 unknown: Deleted/Unknown/Quiet"),
             "{told}"
+        );
+        // The deletion's, whatever the last update shows.
+        let of = |report: &Report| match report {
+            Report::Terminated(of) => Some(of.verdict.sentence.clone()),
+            Report::PodTerminated(of) => Some(of.verdict.sentence.clone()),
+            _ => None,
+        };
+        let sentences: Vec<String> = reports.iter().filter_map(|(_, report)| of(report)).collect();
+        assert!(
+            !sentences.is_empty() && sentences.iter().all(|text| text.contains(" of 30 s")),
+            "{sentences:?}"
         );
     }
 }
