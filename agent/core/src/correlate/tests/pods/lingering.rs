@@ -242,10 +242,7 @@ fn one_layer_after_the_other() {
 /// The status alone shows that the sandbox is gone.
 #[test]
 fn the_condition_shows_that_the_sandbox_is_gone() {
-    let script = web(&format!([r#"
-        +63.000 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod, and whether admission refuses its deletion of the pod; the pod's Events were not listed
-    "#]))
+    let script = web(&format!("{ENDED}+4 pod web app=0:Completed sandbox=no"))
         .replace("-60 mkdir web:pause\n", "")
         .replace("proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause\n", "")
         .replace("-60 exec pause\n", "");
