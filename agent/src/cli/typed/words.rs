@@ -214,6 +214,11 @@ pub const WORDS: [Word; 62] = [
         verdicts: &["clean", "killed-after-grace", "refused-connections", "cut-connections"],
     },
     Word {
+        names: &["stopSignal", "lifecycle.stopSignal", "STOPSIGNAL", "ContainerStopSignals"],
+        meaning: "The signal by which a container is asked to stop: `lifecycle.stopSignal` of the container (Kubernetes 1.33, feature gate ContainerStopSignals; needs                   `spec.os.name`), otherwise `STOPSIGNAL` of its image, otherwise SIGTERM. Where the runtime sent another one, the sentence names both.",
+        verdicts: &["clean", "ignored-stop-signal", "default-action", "killed-after-grace"],
+    },
+    Word {
         names: &["ContainerStatusUnknown"],
         meaning: "The kubelet did not find the container any more and reports exit code 137 without having observed the exit: the code does not prove a SIGKILL. Often the node was \
                   restarted, or the container runtime lost its state.",

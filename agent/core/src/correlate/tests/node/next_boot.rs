@@ -537,3 +537,41 @@ fn of_tail(script: &str, with_states: bool) -> Vec<&'static str> {
     };
     reports.into_iter().filter_map(headline).collect()
 }
+
+/// The kubelet of the next boot writes 255 for a container whose exit nobody recorded. That is no second exit, and nothing contradicts it: the
+/// machine ended, and with it the process. Without a stop the node's report alone remains.
+#[test]
+fn a_status_of_the_next_boot_is_no_second_exit() {
+    let next = "
+            +5 tick
+            +60 reboot back=+105
+            +61 node bus connected
+            +70 pod web app=255:Unknown
+            +80 pod dns dns=255:Unknown
+            +400 tick
+            ";
+    let stopped = "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM";
+    check(
+        &node(&format!("{stopped}{next}")),
+        expect![[r#"
+        +90.000 down +59.800…+105.000 of 1
+        +90.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
+          the machine lost power or was reset during the reboot that logind had announced: the last evidence is 58.8 s after the announcement, within logind's delay; the node was back 45.2 s after the last evidence; 2 pods ran then: shop/dns, shop/web
+          fix: look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off after a time limit, the limit must exceed logind's delay (60 s) and the stop of the services
+        +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
+          container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
+    "#]],
+    );
+    check(
+        &node(next),
+        expect![[r#"
+        +90.000 down +59.800…+105.000 of 1
+        +90.000 node 1 Critical +59.800…+59.800 unannounced UNCLEAN Down { back: Boot(3705000000000) }
+          the node went down without any announcement, and was back 45.2 s after the last evidence; 2 pods ran at the last evidence
+          fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
+    "#]],
+    );
+}

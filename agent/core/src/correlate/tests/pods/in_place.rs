@@ -317,3 +317,80 @@ fn a_sidecar_that_ends_twice_in_one_termination() {
     "#]],
     );
 }
+
+/// Its first life, and its next one once the kubelet has removed all containers. `first`: when the status shows the first.
+fn with_an_init_container(first: &str) -> String {
+    let before = "
+    -59.5 mkdir web:setup
+    proc setup in=web:setup pid=95 ns=1 start=-59.5 parent=shim comm=setup
+    -59.5 exec setup
+    +0.2 exit setup 0
+    -59 mkdir web:source";
+    let pod = POD
+        .replace("pod web source app source.rule", "pod web setup:init source app source.rule")
+        .replace("\n    -59 mkdir web:source", before);
+    let status = STATUS
+        .replace(
+            "+1.9 pod web",
+            "+1.9 pod web setup=waiting:RestartingAllContainers setup.last=-:137:RestartingAllContainers setup.restarts=1",
+        )
+        .replace(
+            "+2.4 pod web",
+            "+2.1 mkdir web:setup:2
+    proc setup2 in=web:setup:2 pid=195 ns=1 start=+2.1 parent=shim comm=setup
+    +2.1 exec setup2
+    +2.2 exit setup2 0
+    +2.4 pod web setup.id=web:setup:2 setup=0:Completed",
+        );
+    format!("{pod}{first}{SOURCE}{NEIGHBOUR}{status}")
+}
+
+/// Each life is reported once, and nobody ended either.
+#[test]
+fn an_init_container_runs_again() {
+    let long_before = with_an_init_container("")
+        .replace("+0.2 exit setup 0", "-59.2 exit setup 0")
+        .replace("-58 pod web source=running", "-58 pod web setup=0:Completed source=running");
+    check(
+        &long_before,
+        expect![[r#"
+            setup clean Completed unclean=false: container `setup`: PID 1 `setup` exited by itself with code 0
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+            setup clean Completed unclean=false: container `setup`: PID 1 `setup` exited by itself with code 0
+        "#]],
+    );
+    // The restart comes before the report of the first.
+    check(
+        &with_an_init_container("+0.3 pod web setup=0:Completed"),
+        expect![[r#"
+        setup clean Completed unclean=false: container `setup`: PID 1 `setup` exited by itself with code 0; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        setup clean Completed unclean=false: container `setup`: PID 1 `setup` exited by itself with code 0
+    "#]],
+    );
+    // No status has shown the first life before it was removed.
+    check(
+        &with_an_init_container(""),
+        expect![[r#"
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        setup clean Completed unclean=false: container `setup`: PID 1 `setup` exited by itself with code 0
+         clean Completed unclean=false: a container of unknown name: PID 1 `setup` exited by itself with code 0
+    "#]],
+    );
+}
+
+/// The kubelet runs no hook where it gives no grace period (1.37: `executePreStopHook` only if it is above 0).
+#[test]
+fn a_hook_is_not_run() {
+    let with_hook = POD.replace("source app source.rule", "source app app.prestop=exec:/bin/hook source.rule");
+    check(
+        &format!("{with_hook}{SOURCE}{NEIGHBOUR}{STATUS}"),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}

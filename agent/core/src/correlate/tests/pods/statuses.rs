@@ -126,3 +126,63 @@ fn lost_records_of_oom_kills_contradict_only_what_they_cannot_hide() {
         "#]],
     );
 }
+
+/// Next to a status that is wrong: the exit is not observed, or what came before it, so nothing is contradicted.
+#[test]
+fn nothing_is_contradicted_across_a_gap() {
+    let after = |rest: &str| {
+        let script = web(&format!(
+            "
+        +1.05 pod web deleted=+1:30
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.4 tick
+        {rest}
+        +9 pod web app=137:ContainerStatusUnknown
+        +10 gone web"
+        ));
+        format!("-100 start{script}")
+    };
+    // Before the exit, and the exit in it.
+    check_sentences(
+        &after("+4 start\n+4 found main\n+4.1 scanned\n+6 exit main 0"),
+        expect![[r#"
+        container `app`: PID 1 `app` exited with code 0, but the reason is unknown: epitaph did not observe for 0.2 s around that time
+    "#]],
+    );
+    check_sentences(
+        &after("+4 start\n+4.1 scanned\n+4.1 rmdir web:app"),
+        expect![[r#"
+        container `app`: how PID 1 `app` terminated is unknown: the process exited within 0.2 s in which epitaph did not observe; SIGTERM had been sent before
+    "#]],
+    );
+}
+
+/// `lifecycle.stopSignal`: what the runtime sends first is not the container's own.
+#[test]
+fn another_signal_than_the_containers_own() {
+    let sent = |signal: &str, status: &str| {
+        let script = handled(&format!("+2 pod web app=0:Completed {status}")).replace("TERM", signal);
+        script.replace("pod web app\n", "pod web app app.stop=SIGHUP\n")
+    };
+    check_sentences(
+        &sent("TERM", ""),
+        expect![[r#"
+        container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the container's own stop signal is SIGHUP by `lifecycle.stopSignal`, and SIGTERM was sent
+    "#]],
+    );
+    check_sentences(
+        &sent("HUP", ""),
+        expect![[r#"
+        container `app`: the container runtime sent SIGHUP to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later
+    "#]],
+    );
+    // The status alone has it.
+    let by_status = handled("+1.9 pod web app.stop=SIGHUP\n        +2 pod web app=0:Completed");
+    check_sentences(
+        &by_status,
+        expect![[r#"
+        container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the container's own stop signal is SIGHUP by the container's status, and SIGTERM was sent
+    "#]],
+    );
+}
