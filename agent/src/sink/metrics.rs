@@ -211,7 +211,7 @@ impl Metrics {
                     verdict: &pod.verdict,
                     needs: verdict::advice::needs(&members, &pod.unseen),
                     disagreements: disagreements(&pod.containers),
-                    is_cut_short: pod.request.as_ref().is_some_and(|request| request.cut_short().is_some()),
+                    is_cut_short: verdict::is_grace_cut(pod.request.as_ref(), &members),
                 };
                 let over = self.workloads.ended(now, &pod.pod.workload, &end, traffic);
                 self.dropped(workloads::OVER_CAP, over);

@@ -2,6 +2,7 @@
 
 pub mod advice;
 mod case;
+mod cut;
 mod disagreement;
 mod evidence;
 pub mod held;
@@ -24,6 +25,7 @@ use crate::time::Boot;
 pub use crate::axes::{Cause, Exit, ShutdownOutcome, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
 pub use case::{Case, Judged};
+pub use cut::is_grace_cut;
 pub use disagreement::{Disagreement, Said, Was};
 pub use judge::{Judgement, judge};
 pub use node::{ShutdownVerdict, judge_shutdown};

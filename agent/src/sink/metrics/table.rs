@@ -430,7 +430,7 @@ pub const WORKLOAD_GRACE_CUT: Row = Row {
     shape: Shape::Counter,
     unit: "{termination}",
     labels: &[NAMESPACE, WORKLOAD_KIND, WORKLOAD_NAME],
-    about: "Terminations of the workload's pods whose deletion asked for a shorter grace period than the pod's terminationGracePeriodSeconds, force deletes included: `kubectl drain --grace-period`, the cluster autoscaler, Karpenter, a person. At 0 as soon as a pod of the workload runs here",
+    about: "Terminations of the workload's pods that got a shorter grace period than the pod's terminationGracePeriodSeconds: the deletion asked for less, force deletes included (`kubectl drain --grace-period`, the cluster autoscaler, Karpenter, a person), or SIGKILL followed a later, shorter request or an eviction by the kubelet. At 0 as soon as a pod of the workload runs here",
 };
 pub const WORKLOAD_STUCK: Row = Row {
     name: "epitaph.workload.stuck",

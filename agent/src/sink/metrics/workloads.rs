@@ -59,7 +59,7 @@ pub(super) struct Ended<'a> {
     pub what: What,
     pub verdict: &'a Verdict,
     pub needs: [(AdviceKind, Need); 2],
-    /// The pod's deletion asked for less than the pod's own grace period.
+    /// The pod got less than its own grace period: see [`verdict::is_grace_cut`].
     pub is_cut_short: bool,
     /// Of its containers.
     pub disagreements: Vec<(Said, Was)>,

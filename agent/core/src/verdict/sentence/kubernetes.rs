@@ -7,9 +7,9 @@ use crate::kubernetes::{Asker, Detail, PodContext, Request, StopReason};
 use crate::pod::PreStop;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::tolerances::RESOLUTION;
 use crate::verdict::advice::{whole_seconds, with_reserve};
 use crate::verdict::case::Case;
+use crate::verdict::cut::{by_eviction, is_evicted};
 use crate::verdict::judge::{Finding, Hook, HookEnd, Why};
 use crate::verdict::spent::Spent;
 use crate::verdict::words::{quoted, seconds};
@@ -159,9 +159,8 @@ fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
 /// Of a process that was killed: whose grace period had ended.
 fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime)?;
-    if let Some(own) = context.own_grace.filter(|_| is_evicted(context)) {
-        let left = Spent::of(case).and_then(|spent| spent.left)?;
-        return (left + RESOLUTION < own).then(|| {
+    if context.own_grace.is_some() && is_evicted(context) {
+        return by_eviction(case).map(|own| {
             format!(
                 "the pod's grace period is {} in its spec, and the kubelet's eviction did not wait for its end",
                 whole_seconds(own)
@@ -179,13 +178,6 @@ fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
         whole_seconds(request.grace),
         asked_by(context, request)
     ))
-}
-
-fn is_evicted(context: &PodContext) -> bool {
-    context
-        .stop_reason
-        .as_ref()
-        .is_some_and(|reason| reason.cause == Cause::EvictedNodePressure)
 }
 
 fn is_by_probe(context: &PodContext) -> bool {
@@ -342,7 +334,6 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         .as_ref()
         .and_then(|request| request.shortened_for(end))
         .is_some();
-    let is_evicted = is_evicted(context) && context.own_grace.is_some_and(|own| left + RESOLUTION < own);
     if finding.cause == Cause::RestartInPlace {
         return Some(format!(
             "the shutdown needs more than the {} that it got, and no grace period counts when the pod restarts in place: shorten the \
@@ -357,7 +348,7 @@ pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String>
         )
     } else if let Some(ask) = ask_for_more(context) {
         format!("the shutdown needs more than the {} that it got, and {ask}", seconds(left))
-    } else if is_evicted {
+    } else if by_eviction(case).is_some() {
         format!(
             "the shutdown needs more than the {} that it got, and {}",
             seconds(left),

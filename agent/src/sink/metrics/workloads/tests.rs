@@ -1,10 +1,12 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use epitaph_core::fixtures::builder::termination;
 use epitaph_core::fixtures::pods;
+use epitaph_core::kubernetes::PodContext;
 use epitaph_core::pod::Workload;
 use epitaph_core::report::{PodTermination, Report};
-use epitaph_core::verdict::Advice;
+use epitaph_core::verdict::{Advice, Cause};
 use expect_test::expect;
 use opentelemetry_sdk::Resource;
 
@@ -375,4 +377,51 @@ fn the_sdk_has_room_for_all_allowed_series() {
     assert!(!text.contains("overflow"), "an overflow");
     let verdicts = text.lines().filter(|l| l.starts_with("verdicts")).count();
     assert_eq!(verdicts, 120 * verdict::table::TABLE.len());
+}
+
+/// By the first request, by a later one, and by an eviction of the kubelet; each only if the termination had less because of it.
+#[test]
+fn terminations_with_less_than_the_pods_own_grace_are_counted() {
+    let pod = |change: &dyn Fn(&mut PodTermination, &mut PodContext)| {
+        let mut pod = of("Deployment", "cart");
+        let context = pod.containers[0].kubernetes.take().expect("a container of a pod");
+        let mut context = Arc::unwrap_or_clone(context);
+        change(&mut pod, &mut context);
+        pod.containers[0].kubernetes = Some(Arc::new(context));
+        pod
+    };
+    let counted = |pod: PodTermination| {
+        let metrics = metrics(10);
+        metrics.report(NOW, &ended(pod));
+        series(&metrics).contains("grace_cut_short_total{kind=\"Deployment\",name=\"cart\",ns_name=\"shop\"} 1")
+    };
+    let killed = |pod: &mut PodTermination, seconds: u64| {
+        let facts = &mut pod.containers[0].facts;
+        facts.kill.as_mut().expect("a kill").at = facts.begin.plus(Duration::from_secs(seconds));
+    };
+    // The second request of the fixture asks for 20 s of 30, and SIGKILL came after 30.
+    assert!(!counted(pod(&|_, _| {})), "a later request that no kubelet followed");
+    assert!(counted(pod(&|pod, _| killed(pod, 20))), "a later request that was followed");
+    let own = |context: &mut PodContext, seconds: u64| {
+        let request = context.request.as_mut().expect("a request");
+        request.spec_grace = Some(Duration::from_secs(seconds));
+    };
+    let is_own = pod(&|pod, context| {
+        killed(pod, 20);
+        own(context, 20);
+    });
+    assert!(!counted(is_own), "back to the pod's own");
+    let first = pod(&|pod, _| pod.facts.request.as_mut().expect("a request").spec_grace = Some(Duration::from_secs(60)));
+    assert!(counted(first), "the first request");
+    let evicted = |grace: u64| {
+        pod(&|pod, context| {
+            pod.facts.request = None;
+            context.request = None;
+            context.own_grace = Some(Duration::from_secs(grace));
+            let reason = context.stop_reason.as_mut().expect("a reason");
+            reason.cause = Cause::EvictedNodePressure;
+        })
+    };
+    assert!(counted(evicted(60)), "an eviction that did not wait");
+    assert!(!counted(evicted(10)), "an eviction after the pod's own grace period");
 }

@@ -1,0 +1,44 @@
+//! Whether a termination got less than the pod's own grace period.
+
+use std::time::Duration;
+
+use super::Cause;
+use super::case::{Case, Judged};
+use super::spent::Spent;
+use crate::kubernetes::{PodContext, Request};
+use crate::termination::Role;
+use crate::tolerances::RESOLUTION;
+
+/// The deletion asked for less; or SIGKILL followed a later request that did, or an eviction of the kubelet, before the pod's own grace
+/// period had ended.
+pub fn is_grace_cut(request: Option<&Request>, containers: &[Judged<'_>]) -> bool {
+    request.is_some_and(|request| request.cut_short().is_some()) || containers.iter().any(|of| was_killed_early(&of.case))
+}
+
+fn was_killed_early(case: &Case<'_>) -> bool {
+    by_eviction(case).is_some() || is_by_later_request(case)
+}
+
+/// The pod's own grace period, where the kubelet's eviction did not wait for its end.
+pub(super) fn by_eviction(case: &Case<'_>) -> Option<Duration> {
+    let own = case.kubernetes.filter(|context| is_evicted(context))?.own_grace?;
+    let left = Spent::of(case)?.left?;
+    (left + RESOLUTION < own).then_some(own)
+}
+
+fn is_by_later_request(case: &Case<'_>) -> bool {
+    let request = case.kubernetes.and_then(|context| context.request.as_ref());
+    let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime);
+    let Some((request, kill)) = request.zip(kill) else {
+        return false;
+    };
+    let followed = request.shortened_for(kill.at);
+    followed.zip(request.spec_grace).is_some_and(|((_, grace), own)| grace < own)
+}
+
+pub(super) fn is_evicted(context: &PodContext) -> bool {
+    context
+        .stop_reason
+        .as_ref()
+        .is_some_and(|reason| reason.cause == Cause::EvictedNodePressure)
+}
