@@ -211,7 +211,7 @@ mod tests {
         read().unwrap();
         let mut client = TcpStream::connect(address).unwrap();
         unread(1).unwrap();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waits = scope.spawn(read);
             // A connection that was not accepted, then bytes that were not read.
             assert!(!waits.is_finished());

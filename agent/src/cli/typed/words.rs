@@ -47,7 +47,7 @@ const SHUTDOWNS: &[&str] = &["graceful", "truncated", "unprotected", "bypassed",
 const NOT_STARTED: &[&str] = &["nonzero-exit"];
 
 /// Without names of verdicts, causes and traffic values.
-pub const WORDS: [Word; 62] = [
+pub const WORDS: [Word; 63] = [
     Word {
         names: &["137", "SIGKILL", "signal 9", "Killed", "signal: killed"],
         meaning: "Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows neither the sender nor the reason: the OOM \
