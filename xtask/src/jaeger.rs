@@ -2,8 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::Duration,
@@ -12,23 +11,17 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
-use crate::{agent, debian, done, go, shell};
+use crate::{done, go, http, shell};
 
 const PROGRAM: &str = "github.com/jaegertracing/jaeger/cmd/all-in-one";
-const HOST: &str = "127.0.0.1";
+pub const HOST: &str = "127.0.0.1";
 const ADMIN: u16 = 14269;
-const QUERY: u16 = 16686;
-const OTLP_GRPC: u16 = 4317;
+pub const QUERY: u16 = 16686;
+pub const OTLP_GRPC: u16 = 4317;
 const OTLP_HTTP: u16 = 4318;
 const COLLECTOR: u16 = 14250;
 /// What docs/kubernetes.md advises.
 const UI: &str = r#"{"topTagPrefixes": ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict"]}"#;
-/// A real server under load, as the demo played it.
-const PICTURED: &str = "tests/corpus/stories/load-close-and-drain.epitaph";
-/// Pixels of the picture: the root span's attributes, and the other spans below.
-const WINDOW: &str = "1280,1030";
-/// In Jaeger's own pages it opens the root span with its attributes, as a person does with two clicks.
-const OPENS: &str = include_str!("jaeger/picture.html");
 /// Every listener that the program has: left alone, most of them would be open to the network.
 const TCP: &[(&str, u16)] = &[
     ("--admin.http.host-port", ADMIN),
@@ -86,7 +79,7 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
 }
 
 /// A Jaeger that answers, with the pages of `ui`.
-fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
+pub fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
     free_ports()?;
     let log = shell::root().join("target/xtask/jaeger.log");
     if let Some(dir) = log.parent() {
@@ -129,66 +122,8 @@ fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
     Ok(child)
 }
 
-/// `cargo xtask picture`: docs/images/jaeger.png, the trace of a recorded termination of a real server, in Jaeger's own pages.
-pub fn picture(mut args: Arguments) -> Result<ExitCode> {
-    let ui: PathBuf = args
-        .value_from_os_str("--ui", |dir| Ok::<_, std::convert::Infallible>(dir.into()))
-        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `yarn install` and `yarn build` in its repository, of Jaeger's own version (v1.62.0)")?;
-    done(args)?;
-    debian::ensure(
-        &["chromium-headless-shell", "fonts-dejavu-core", "pngquant"],
-        "a picture of a page",
-    )?;
-    let epitaph = agent::build(false)?;
-    let pages = shell::root().join("target/xtask/jaeger-pages");
-    if pages.exists() {
-        fs::remove_dir_all(&pages).with_context(|| format!("removing {}", pages.display()))?;
-    }
-    shell::run_quietly(Command::new("cp").arg("-r").arg(&ui).arg(&pages), "copying Jaeger's pages")?;
-    let opens = pages.join("static/picture.html");
-    fs::write(&opens, OPENS).with_context(|| format!("writing {}", opens.display()))?;
-    let mut jaeger = start(&path()?, Some(&pages))?;
-    let pictured = pictured(&epitaph);
-    jaeger.kill().context("stopping Jaeger")?;
-    jaeger.wait().context("stopping Jaeger")?;
-    println!("{}", pictured?.display());
-    Ok(ExitCode::SUCCESS)
-}
-
-fn pictured(epitaph: &Path) -> Result<PathBuf> {
-    let mut replay = Command::new(epitaph);
-    replay
-        .arg("replay")
-        .arg(shell::root().join(PICTURED))
-        .args(["--output", "json"]);
-    replay.arg(format!("--otlp=http://{HOST}:{OTLP_GRPC}"));
-    let printed = shell::read(&mut replay)?;
-    let trace = printed
-        .split_once("\"trace_id\":\"")
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map(|(id, _)| id.to_owned())
-        .with_context(|| format!("{PICTURED} has no trace: {printed}"))?;
-    let picture = shell::root().join("docs/images/jaeger.png");
-    let whole = shell::root().join("target/xtask/jaeger.png");
-    let mut chromium = Command::new("chromium-headless-shell");
-    chromium
-        .args(["--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=20000"])
-        .arg(format!("--window-size={WINDOW}"))
-        .arg(format!("--screenshot={}", whole.display()))
-        .arg(format!("http://{HOST}:{QUERY}/static/picture.html#{trace}"));
-    shell::run_quietly(&mut chromium, "making the picture")?;
-    let mut smaller = Command::new("pngquant");
-    smaller
-        .args(["--force", "--strip", "--speed", "1", "--output"])
-        .arg(&picture)
-        .arg("64")
-        .arg(&whole);
-    shell::run_quietly(&mut smaller, "making it smaller")?;
-    Ok(picture)
-}
-
-/// Jaeger ends with this task, however that ends, where util-linux can see to it.
-fn tied(program: &Path) -> Command {
+/// A server that ends with this task, however that ends, where util-linux can see to it.
+pub fn tied(program: &Path) -> Command {
     let Some(setpriv) = shell::which("setpriv") else {
         return Command::new(program);
     };
@@ -221,6 +156,7 @@ fn ready(child: &mut Child, log: &Path) -> Result<()> {
                 tail.into_iter().rev().collect::<Vec<_>>().join("\n")
             );
         }
+        let answers = |port, path| http::get(port, path).is_ok_and(|(status, _)| status == 200);
         Ok((answers(ADMIN, "/") && answers(QUERY, "/api/services")).then_some(()))
     })?;
     if ready.is_none() {
@@ -229,17 +165,4 @@ fn ready(child: &mut Child, log: &Path) -> Result<()> {
         bail!("Jaeger was not ready within {} s; see {}", TO_START.as_secs(), log.display());
     }
     Ok(())
-}
-
-/// Whether an HTTP GET of `path` is answered with 200.
-fn answers(port: u16, path: &str) -> bool {
-    let get = || -> std::io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
-        let mut status = [0; 12];
-        stream.read_exact(&mut status)?;
-        Ok(status.ends_with(b" 200"))
-    };
-    get().unwrap_or(false)
 }

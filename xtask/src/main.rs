@@ -20,12 +20,14 @@ mod faults;
 mod fresh;
 mod fuzz;
 mod go;
+mod http;
 mod image;
 mod in_a_row;
 mod jaeger;
 mod journal;
 mod kernels;
 mod monitoring;
+mod picture;
 mod platforms;
 mod programs;
 mod prove;
@@ -118,9 +120,10 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "picture",
-        flags: "--ui DIR",
-        about: "make docs/images/jaeger.png anew: the trace of a recorded termination in Jaeger, whose own pages were built in DIR (root)",
-        run: jaeger::picture,
+        flags: picture::FLAGS,
+        about: "make a picture of docs/images anew (root). jaeger: the trace of a recorded termination in Jaeger, whose own pages were \
+                built in DIR; alerts, dashboard: made-up metrics in Debian 12's Prometheus",
+        run: picture::task,
     },
     Task {
         name: "bench",
