@@ -13,25 +13,15 @@ use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
 
 use crate::{
-    agent, arm64,
-    crate_tool::CrateTool,
-    debian,
+    agent, arm64, debian,
     dist::{self, Arch},
-    done, go, shell,
+    done, go, sbom, shell,
 };
 
 pub use self::check::{Registry, task as test};
 
 pub const FLAGS: &str = "[--dev] [--arm64] [--name NAME:TAG] [--push HOST/REPOSITORY:TAG]";
 
-/// Writes the list of the crates in a binary.
-const CYCLONEDX: CrateTool = CrateTool {
-    name: "cargo-cyclonedx",
-    version: "0.5.9",
-    subcommand: "cyclonedx",
-};
-/// It writes a file for each package of the workspace, beside its Cargo.toml.
-const SBOM: &str = "epitaph-sbom";
 const CRANE: &str = "github.com/google/go-containerregistry/cmd/crane";
 const REGISTRY: &str = "github.com/distribution/distribution/v3/cmd/registry";
 const DESCRIPTION: &str = "Why containers and systemd units terminated, with proof from the kernel";
@@ -96,7 +86,8 @@ pub fn build(arches: &[Arch], dev: bool, name: &str) -> Result<Image> {
         }
         programs.push(program);
         if !dev {
-            words.extend(["--crates".into(), by_arch(*arch, &crates(*arch, &out, epoch)?)]);
+            let crates = sbom::write(&sbom::Program::of_pods(*arch), &out, epoch)?;
+            words.extend(["--crates".into(), by_arch(*arch, &crates)]);
         }
     }
     let licence = shell::root().join("LICENSE");
@@ -144,11 +135,11 @@ pub fn is_on_loopback(to: &str) -> bool {
     to.starts_with("127.0.0.1:") || to.starts_with("localhost:")
 }
 
-/// Of the last image that was built without `dev`: beside its archive.
+/// Of the last image that was built without `dev`: beside its archive, and the same as in the image.
 pub fn bill_of_materials(arch: Arch) -> PathBuf {
     shell::root()
         .join("target/image")
-        .join(format!("{SBOM}-{}.json", arch.name()))
+        .join(format!("epitaph-{}-{}.cdx.json", dist::version(), arch.name()))
 }
 
 /// The client of registries.
@@ -169,54 +160,4 @@ fn by_arch(arch: Arch, file: &Path) -> OsString {
     let mut word = OsString::from(format!("{}=", arch.name()));
     word.push(file);
     word
-}
-
-/// A CycloneDX document of the crates in the binary for `arch`.
-fn crates(arch: Arch, out: &Path, epoch: i64) -> Result<PathBuf> {
-    let mut command = CYCLONEDX.command("two minutes")?;
-    command
-        // Without it, the document has the time of the run and a random serial number.
-        .env("SOURCE_DATE_EPOCH", epoch.to_string())
-        .args([
-            "--manifest-path",
-            "agent/Cargo.toml",
-            "--format",
-            "json",
-            "--spec-version",
-            "1.5",
-        ])
-        .args([
-            "--all",
-            "--no-build-deps",
-            "--target",
-            arch.target(),
-            "--override-filename",
-            SBOM,
-        ])
-        .args(dist::FOR_PODS);
-    shell::run_quietly(&mut command, "listing the crates of the binary")?;
-    let mut found = None;
-    for package in [
-        "agent",
-        "agent/core",
-        "agent/kubectl",
-        "agent/story",
-        "agent-ebpf",
-        "tests",
-        "tests/random",
-        "xtask",
-        "xtask/image",
-    ] {
-        let file = shell::root().join(package).join(format!("{SBOM}.json"));
-        if let Ok(bytes) = fs::read(&file) {
-            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
-            if package == "agent" {
-                found = Some(bytes);
-            }
-        }
-    }
-    let to = out.join(format!("{SBOM}-{}.json", arch.name()));
-    fs::write(&to, found.context("cargo cyclonedx wrote no file for crate epitaph")?)
-        .with_context(|| format!("writing {}", to.display()))?;
-    Ok(to)
 }

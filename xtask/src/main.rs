@@ -33,6 +33,7 @@ mod programs;
 mod prove;
 mod random;
 mod release;
+mod sbom;
 mod shell;
 mod skips;
 mod suites;

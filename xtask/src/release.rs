@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     cluster, deb, debian,
     dist::{self, Arch},
-    done, image, shell,
+    done, image, sbom, shell,
 };
 
 pub use self::check::task as test;
@@ -179,7 +179,11 @@ fn artefacts(options: &Options) -> Result<Made> {
     archive(&shell::root(), &FILES, &files, epoch, &[])?;
     if !options.dev {
         for arch in &arches {
-            copy(&image::bill_of_materials(*arch), &out)?;
+            let (document, name) = (image::bill_of_materials(*arch), sbom::Program::of_pods(*arch).document);
+            fs::copy(&document, out.join(format!("{name}.json"))).with_context(|| format!("copying {}", document.display()))?;
+        }
+        for program in sbom::of_release(&arches, options.windows) {
+            sbom::write(&program, &out, epoch)?;
         }
     }
     let subjects = subjects(&out)?;
