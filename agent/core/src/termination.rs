@@ -42,6 +42,31 @@ pub struct Actor {
     pub role: Role,
 }
 
+/// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
+/// container can move into it. None has another reason to send a signal.
+const OOM_DAEMONS: [&str; 5] = [
+    "systemd-oomd.service",
+    "earlyoom.service",
+    "nohang.service",
+    "nohang-desktop.service",
+    "bustd.service",
+];
+
+impl Actor {
+    pub fn is_oom_daemon(&self) -> bool {
+        is_oom_daemon(self.role, &self.place)
+    }
+}
+
+/// Of a sender with that role, in that place.
+pub fn is_oom_daemon(role: Role, place: &Attribution) -> bool {
+    let unit = match place {
+        Attribution::Subject(Subject::Unit { name }, _) => name,
+        _ => return false,
+    };
+    role == Role::Other && OOM_DAEMONS.iter().any(|daemon| **daemon == **unit)
+}
+
 /// A container by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodContainer {

@@ -72,6 +72,8 @@ pub struct InnerKill {
     pub signal: Signal,
     pub sender: InnerProcess,
     pub role: Role,
+    /// See [`Actor::is_oom_daemon`](super::Actor::is_oom_daemon).
+    pub by_oom_daemon: bool,
 }
 
 /// A process other than the main process that a SIGKILL ended: after the stop signal, or, without one, after the exit of the main process.

@@ -115,7 +115,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let below = inside::killed_below(case).unwrap_or_default();
             match finding.cause {
                 // It came first, and is the reason.
-                Cause::External if case.stop().is_none() => format!("{below}; {who} then {}", status(case)),
+                Cause::External | Cause::Oom if case.stop().is_none() => format!("{below}; {who} then {}", status(case)),
                 _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
             }
         }

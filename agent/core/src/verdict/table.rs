@@ -186,7 +186,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 150,
         meaning: "The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.",
-        proof: "mark_victim names another process of the same cgroup, and the main process then exited.",
+        proof: "mark_victim names another process of the same cgroup, and the main process then exited. Of a daemon that kills before the kernel has to: its signal ended a program below the main process that had clients or a listener.",
         remedy: "Raise the memory limit or run fewer workers; make the main process survive the loss of a worker.",
     },
     Row {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::attribute::{Attribution, Index, Subject, UnknownCgroup};
 use crate::event::{SignalGenerate, Task};
 use crate::ids::{CgroupId, Comm, Pid};
-use crate::termination::{Actor, Role};
+use crate::termination::{Actor, Role, is_oom_daemon};
 
 /// Services that make containers, and systemd itself (`init.scope`), as segments of a cgroup path.
 const MANAGERS: [&str; 14] = [
@@ -38,6 +38,11 @@ pub(in crate::correlate) struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
+    /// See [`Actor::is_oom_daemon`].
+    pub fn is_oom_daemon(&self) -> bool {
+        is_oom_daemon(self.role, &self.place)
+    }
+
     /// `own` is the cgroup of the target's subject.
     pub(super) fn of(index: &'a Index, (own, subject): (CgroupId, &Subject), signal: &'a SignalGenerate) -> Sender<'a> {
         if signal.is_of_no_sender() {

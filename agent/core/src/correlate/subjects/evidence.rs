@@ -10,6 +10,7 @@ use crate::time::Boot;
 use crate::tolerances::{OWN_WATCH, TOUCH};
 
 use super::clients::Clients;
+use super::inside::InnerSender;
 use super::subject::{Candidate, ProcessId, State};
 use super::timeline::{OomFact, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
@@ -276,7 +277,7 @@ impl Subjects {
             state.learn(Candidate::of(target, at, false));
         }
         if !state.concerns(target) {
-            return self.inside(at, own, signal, sender.role, out);
+            return self.inside(at, own, signal, sender, out);
         }
         let candidate = state.candidates.iter_mut().find(|candidate| candidate.id.is(target));
         let essential = candidate.is_some();
@@ -322,7 +323,12 @@ impl Subjects {
 
     /// A signal to another process than the main one counts once a stop has begun; what a process from outside sends can end a program below a
     /// wrapper without a stop.
-    fn inside(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, role: Role, out: &mut Vec<SubjectEvent>) {
+    fn inside(&mut self, at: Boot, own: CgroupId, signal: &SignalGenerate, sender: &Sender<'_>, out: &mut Vec<SubjectEvent>) {
+        let role = sender.role;
+        let by = InnerSender {
+            role,
+            is_oom_daemon: sender.is_oom_daemon(),
+        };
         let (cap, reorder, late) = (self.limits.facts, self.limits.reorder, self.limits.linger);
         // Workers of a healthy subject come and go.
         let is_stopping = signal.armed.is_none_or(Armed::is_armed);
@@ -338,7 +344,7 @@ impl Subjects {
                 true => &mut state.timeline().inside,
                 false => state.inside(at, cap, late),
             };
-            facts.signal(at, signal, role, cap)
+            facts.signal(at, signal, by, cap)
         });
     }
 

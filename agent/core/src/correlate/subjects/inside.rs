@@ -32,6 +32,7 @@ struct InnerSignal {
     last: Boot,
     sender: InnerProcess,
     role: Role,
+    by_oom_daemon: bool,
     target: InnerProcess,
     parent: Pid,
     signal: Signal,
@@ -39,6 +40,13 @@ struct InnerSignal {
     disposition: Disposition,
     state: TargetState,
     pending: Option<SignalSet>,
+}
+
+/// What is kept of a signal's sender, but for the process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InnerSender {
+    pub role: Role,
+    pub is_oom_daemon: bool,
 }
 
 /// A process entered its handler, or read a signal without one and the kernel discarded it.
@@ -53,8 +61,8 @@ pub(super) struct InnerEntry {
 
 impl InnerFacts {
     /// False: not kept.
-    pub fn signal(&mut self, at: Boot, signal: &SignalGenerate, role: Role, cap: usize) -> bool {
-        let new = InnerSignal::new(at, at, signal, role);
+    pub fn signal(&mut self, at: Boot, signal: &SignalGenerate, by: InnerSender, cap: usize) -> bool {
+        let new = InnerSignal::new(at, at, signal, by);
         if !new.is_relevant() {
             return true;
         }
@@ -138,12 +146,13 @@ impl InnerFacts {
 }
 
 impl InnerSignal {
-    fn new(at: Boot, last: Boot, signal: &SignalGenerate, role: Role) -> InnerSignal {
+    fn new(at: Boot, last: Boot, signal: &SignalGenerate, by: InnerSender) -> InnerSignal {
         InnerSignal {
             at,
             last,
             sender: process(&signal.sender),
-            role,
+            role: by.role,
+            by_oom_daemon: by.is_oom_daemon,
             target: process(&signal.target),
             parent: signal.target.ppid,
             signal: signal.signal,
@@ -155,7 +164,11 @@ impl InnerSignal {
     }
 
     fn of(fact: &SignalFact) -> InnerSignal {
-        InnerSignal::new(fact.at, fact.last, &fact.signal, fact.sender.role)
+        let by = InnerSender {
+            role: fact.sender.role,
+            is_oom_daemon: fact.sender.is_oom_daemon(),
+        };
+        InnerSignal::new(fact.at, fact.last, &fact.signal, by)
     }
 
     /// A possible stop signal, or the end of the process: a fault's signal only from another process.
@@ -322,6 +335,7 @@ impl Way<'_> {
                 signal: kill.signal,
                 sender: kill.sender,
                 role: kill.role,
+                by_oom_daemon: kill.by_oom_daemon,
             }),
             exit,
             served: served(self.state, &id(&target)),

@@ -1222,3 +1222,52 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
     "#]],
     );
 }
+
+/// The same of a program below the first process, which hides or passes on how the program ended.
+#[test]
+fn a_daemon_that_kills_a_program_below_the_first_process() {
+    let by = |unit: &str, code: &str| {
+        let daemon = format!(
+            "+0 mkdir {unit}
+            proc daemon in={unit} pid=80 start=+0 parent=systemd comm=earlyoom
+            +59.999 KILL daemon -> server waiting=none armed
+            +60 exit server KILL listening armed"
+        );
+        hidden(&daemon).replace("exit main 0", &format!("exit main {code}"))
+    };
+    check(
+        &by("earlyoom.service", "0"),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 0
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+    check(
+        &by("earlyoom.service", "137"),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 137
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+    // A process of that name in another unit.
+    check(
+        &by("other.service", "0"),
+        expect![[r#"
+        killed-by-other: External/KilledByOther/Quiet
+          `earlyoom` (pid 80) killed `server`, which still ran, with its listener open; PID 1 `app` then exited with code 0
+          fix: find out why `server` was killed, and use the stop command of the container runtime instead
+    "#]],
+    );
+    // During a stop, too.
+    let stop = "+50 TERM runc -> main handler armed\n+50.001 enter main TERM\n            +59.999 KILL";
+    check(
+        &by("earlyoom.service", "0").replace("+59.999 KILL", stop),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+}

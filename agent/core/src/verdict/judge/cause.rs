@@ -4,10 +4,9 @@ use super::ask::PROVEN;
 use super::context;
 use super::finding::{Finding, Missing, Why, finding};
 use super::first_stop::may_have_been_stopped_before;
-use crate::attribute::{Attribution, Subject};
 use crate::event::Kind;
 use crate::ledger::Claim;
-use crate::termination::{Actor, Open, Role};
+use crate::termination::{Open, Role};
 use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
 
@@ -38,7 +37,7 @@ pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => context::stopped(case),
-        Some((Role::Other, _)) if case.stop().is_some_and(|stop| is_oom_daemon(&stop.sender)) => by_kernel(Cause::Oom),
+        Some((Role::Other, _)) if case.stop().is_some_and(|stop| stop.sender.is_oom_daemon()) => by_kernel(Cause::Oom),
         // The kernel's stop signal is a terminal's: a key or a hangup.
         Some((Role::Unknown, at)) => context::cause_before(case, at).unwrap_or(Cause::Unknown),
         Some((Role::Other | Role::Kernel, at)) => context::cause_before(case, at).unwrap_or(by_kernel(Cause::External)),
@@ -51,22 +50,4 @@ pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
         }
         Some((Role::Itself, _)) | None => context::cause_before(case, case.end).unwrap_or(by_kernel(otherwise)),
     }
-}
-
-/// Daemons that kill processes before memory has run out, each by the unit that its package runs it in: systemd makes the cgroup, and no
-/// container can move into it. None has another reason to send a signal.
-const OOM_DAEMONS: [&str; 5] = [
-    "systemd-oomd.service",
-    "earlyoom.service",
-    "nohang.service",
-    "nohang-desktop.service",
-    "bustd.service",
-];
-
-pub(super) fn is_oom_daemon(sender: &Actor) -> bool {
-    let unit = match &sender.place {
-        Attribution::Subject(Subject::Unit { name }, _) => name,
-        _ => return false,
-    };
-    sender.role == Role::Other && OOM_DAEMONS.iter().any(|daemon| **daemon == **unit)
 }

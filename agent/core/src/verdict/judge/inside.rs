@@ -160,6 +160,7 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         }) if *is_unsure || kill.role == Role::Unknown && kill.signal != Signal::KILL => {
             return Some(unknown(case, Missing::EndBelow(process.comm, kill.signal)));
         }
+        Some(killed) if killed.kill.by_oom_daemon => Exit::OomChild,
         Some(killed) if matches!(killed.kill.role, Role::Other | Role::Unknown) => Exit::KilledByOther,
         Some(killed) if killed.kill.signal != Signal::KILL => Exit::DefaultAction,
         Some(killed) if killed.was_signalled => Exit::KilledAfterGrace,
@@ -171,6 +172,7 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
     };
     let is_reason = worst(&case.inside).is_some_and(|killed| killed.kill.at < case.end) && case.stop().is_none();
     let cause = match exit {
+        Exit::OomChild => Cause::Oom,
         Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
         _ => found.cause,
     };
@@ -187,9 +189,15 @@ pub(super) fn killed_then_failed(case: &Case<'_>, _: &Finding) -> Option<Finding
     let child = case.failed_child.filter(|_| case.stop().is_none())?;
     let has_failed = case.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
     let is_it = |killed: &Killed| killed.kill.role == Role::Other && killed.process.is(&child.process);
-    (has_failed && case.inside.killed_programs().any(is_it)).then(|| {
-        let why = Why::Below(Box::new(Why::Nonzero));
-        finding(Exit::KilledByOther, cause(case, Cause::External), why, INSIDE_NOR_STOP)
+    let killed = case
+        .inside
+        .killed_programs()
+        .find(|killed| is_it(killed))
+        .filter(|_| has_failed)?;
+    let why = Why::Below(Box::new(Why::Nonzero));
+    Some(match killed.kill.by_oom_daemon {
+        true => finding(Exit::OomChild, cause(case, Cause::Oom), why, INSIDE_NOR_STOP),
+        false => finding(Exit::KilledByOther, cause(case, Cause::External), why, INSIDE_NOR_STOP),
     })
 }
 

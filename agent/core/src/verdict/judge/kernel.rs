@@ -2,7 +2,7 @@
 //! no other source changes this.
 
 use super::ask::*;
-use super::cause::{cause, is_oom_daemon, unknown};
+use super::cause::{cause, unknown};
 use super::finding::{Crash, Finding, Found, Missing, Why, finding};
 use super::inside::{self, is_reflex};
 use crate::attribute::Subject;
@@ -77,7 +77,10 @@ pub(super) fn default_action(case: &Case<'_>, _: &Finding) -> Found {
 /// The daemon begins with the signal that most programs have no handler for, and does not come to SIGKILL.
 pub(super) fn ended_by_oom_daemon(case: &Case<'_>, before: &Finding) -> Found {
     let by_default = default_action(case, before)?;
-    is_oom_daemon(&fatal_stop(case)?.sender).then(|| finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, by_default.rests))
+    fatal_stop(case)?
+        .sender
+        .is_oom_daemon()
+        .then(|| finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, by_default.rests))
 }
 
 fn is_by_itself(fatal: &Fatal) -> bool {

@@ -1,7 +1,7 @@
 //! Rules of a main process that SIGKILL ended.
 
 use super::ask::{NO_OOM, NO_OOM_NOR_STOP, NO_SIGNAL, NO_SIGNAL_NOR_STOP, PROVEN, REFLEX};
-use super::cause::{cause, is_oom_daemon, unknown};
+use super::cause::{cause, unknown};
 use super::context;
 use super::finding::{Crash, Finding, Found, Missing, Why, finding};
 use super::inside::{self, Answer, inside};
@@ -31,7 +31,10 @@ pub(super) fn oom_killed(case: &Case<'_>, _: &Finding) -> Found {
 
 /// Also after a stop signal of its own: earlyoom begins with SIGTERM.
 pub(super) fn killed_by_oom_daemon(case: &Case<'_>, _: &Finding) -> Found {
-    is_oom_daemon(&killer(case)?.sender).then(|| finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, NO_SIGNAL))
+    killer(case)?
+        .sender
+        .is_oom_daemon()
+        .then(|| finding(Exit::OomKilled, Cause::Oom, Why::OomByDaemon, NO_SIGNAL))
 }
 
 /// The answer to a stop signal whose sender waited, and then sent SIGKILL; and the cause.

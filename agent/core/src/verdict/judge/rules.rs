@@ -56,7 +56,7 @@ const MAIN: &[Rule] = &[
     rule("End by a signal, and no record shows from whom", &[], kernel::signalled),
     rule("Exit with an error, after the OOM killer chose another process of the container or unit", &[OomChild], kernel::failed_by_oom),
     rule("Exit after the stop signal, and a process to which the signal was sent on did not end well", &[Crashed, KilledByOther, IgnoredStopSignal, BlockedStopSignal, KilledAfterGrace, DefaultAction, NonzeroExit], kernel::ended_inside),
-    rule("Exit with an error, just after a process from outside had ended a program with clients below the process", &[KilledByOther], inside::killed_then_failed),
+    rule("Exit with an error, just after a process from outside had ended a program with clients below the process", &[OomChild, KilledByOther], inside::killed_then_failed),
     rule("Exit, just after a program with clients below the process had failed", &[Crashed, NonzeroExit], kernel::child_failed),
     rule("Exit with 0, without a stop signal", &[Clean], kernel::completed),
     rule("Exit with 0, after the stop signal", &[Clean], kernel::stopped),

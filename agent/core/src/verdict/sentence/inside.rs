@@ -289,6 +289,10 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
         Some(_) => ", which never got the signal,",
         None => ", which still ran,",
     };
+    let memory = match worst.kill.by_oom_daemon {
+        true => ", because memory was running out",
+        false => "",
+    };
     let listener = alike().any(|killed| killed.held.listener.is_some()).then_some("its listener");
     let connections = alike()
         .any(|killed| killed.held.connection.is_some())
@@ -300,8 +304,8 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let then = if worst.kill.at >= case.end { " then" } else { "" };
     let open = open.join(" and ");
     Some(match worst.kill.signal {
-        Signal::KILL => format!("{by}{then} killed {who}{signal} with {open} open"),
-        other => format!("{by}{then} sent {other} to {who}, which its default action terminated with {open} open"),
+        Signal::KILL => format!("{by}{then} killed {who}{signal} with {open} open{memory}"),
+        other => format!("{by}{then} sent {other} to {who}, which its default action terminated with {open} open{memory}"),
     })
 }
 

@@ -10,6 +10,10 @@ pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<Stri
     let main = target(case.main());
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     Some(match killed.kill.role {
+        _ if killed.kill.by_oom_daemon => format!(
+            "raise the memory limit, or reduce the memory that is needed; the log of `{}` has the memory that it saw",
+            killed.kill.sender.comm
+        ),
         Role::Other | Role::Unknown => format!(
             "find out why {who} was killed, and use the stop command of the {} instead",
             manager(case)
