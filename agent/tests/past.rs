@@ -275,6 +275,44 @@ fn journal(directory: &Path, lines: impl Iterator<Item = String>) {
     write(&mut segment);
 }
 
+/// A segment with the evidence of one process that exits.
+fn journal_with_evidence(directory: &Path) {
+    let recording = directory.join("recording");
+    full_recording(&recording, 1);
+    let bytes = std::fs::read(&recording).unwrap();
+    std::fs::remove_file(&recording).unwrap();
+    let header = serde_json::json!({
+        "version": 2, "epitaph": "0.1.0", "observation": terminations::observation(), "first": true, "number": 0,
+    });
+    let begin = [
+        b"EPITAPH\n".as_slice(),
+        &2_u32.to_le_bytes(),
+        &frame(&[header.to_string().as_bytes()]),
+    ]
+    .concat();
+    let header_end = 20 + u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
+    std::fs::write(
+        directory.join("0000000000000001.journal"),
+        [&begin, &bytes[header_end..]].concat(),
+    )
+    .unwrap();
+}
+
+/// The address of an agent that is ready.
+fn always_ready() -> String {
+    use std::io::Read as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // A request for /readyz is one segment.
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
+        }
+    });
+    address
+}
+
 fn bounded(args: &[&str]) -> String {
     bounded_by(MEMORY, args)
 }
@@ -487,6 +525,12 @@ fn a_recording_that_was_cut_says_so_and_counts_the_least() {
         let Some(report) = report.filter(|report| report["verdict"] == "refused-connections") else {
             continue;
         };
+        let why = epitaph(&["why", report["trace_id"].as_str().unwrap(), "--from", path], "");
+        let error = String::from_utf8(why.stderr).unwrap();
+        assert!(
+            why.status.success() && error.lines().count() == 1 && error.contains("has no end record"),
+            "{error}"
+        );
         if report["connections"]["refused"].as_u64().unwrap() < all {
             fewer += 1;
             for text in ["sentence", "remedy"] {
@@ -602,6 +646,9 @@ fn a_full_disk_is_an_error_of_every_command_that_prints() {
     let directory = tempfile::tempdir().unwrap();
     journal(directory.path(), history().lines().skip(1).map(|line| format!("{line}\n")));
     let kept = ["--journal", directory.path().to_str().unwrap()];
+    let evidence = tempfile::tempdir().unwrap();
+    journal_with_evidence(evidence.path());
+    let ready = always_ready();
     for args in [
         ["replay", path].as_slice(),
         &["replay", path, "--output", "json"],
@@ -614,6 +661,11 @@ fn a_full_disk_is_an_error_of_every_command_that_prints() {
         &["--version"],
         &["list", "--help"],
         &[["list"].as_slice(), &kept].concat(),
+        &["doctor", "--only", "shutdown"],
+        &["doctor", "--only", "shutdown", "--output", "json"],
+        &["logind", "--print"],
+        &["export", "-", "--journal", evidence.path().to_str().unwrap()],
+        &["ready", &ready],
     ] {
         let mut codes = std::collections::BTreeSet::new();
         for _ in 0..9 {

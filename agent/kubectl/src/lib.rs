@@ -11,6 +11,7 @@ mod output;
 mod read;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::Path;
 
 use clap::Parser as _;
@@ -34,11 +35,11 @@ pub fn run(mut args: Vec<OsString>) -> Exit {
         Ok(cli) => cli,
         Err(error) => {
             let is_help = !error.use_stderr();
-            return match error.print() {
-                Ok(()) if is_help => Exit::Done,
-                // A closed pipe (`| head`) is the end like any other.
-                Err(_) if is_help => Exit::Done,
-                _ => Exit::Failed,
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return match output::printed(printed) {
+                _ if !is_help => Exit::Failed,
+                Ok(()) => Exit::Done,
+                Err(failure) => failure.show(),
             };
         }
     };

@@ -22,7 +22,12 @@ const WIDEST: usize = 100;
 /// To standard output. A closed pipe (`| head`) is not a failure.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What was to be printed is, or its reader is gone.
+pub fn printed(done: io::Result<()>) -> Result<(), Failure> {
+    match done {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
         Ok(()) => Ok(()),

@@ -1,6 +1,12 @@
 //! The program as a process, without an API server: help, usage, and a cluster that is not there.
 
-use std::process::{Command, Output};
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kubectl-epitaph"))
@@ -64,6 +70,148 @@ fn wrong_usage_and_no_cluster_are_failures() {
         let err = text(&ran.stderr);
         assert!(err.starts_with("error: ") && err.contains("\nremedy: "), "{args:?}: {err}");
     }
+}
+
+/// What an API server answers, by the path and query of the request: for the output of the program. The requests themselves meet a real
+/// server in `tests/tests/epitaphs`.
+fn answer(target: &str) -> Value {
+    let query = target
+        .replace("%3D", "=")
+        .replace("%2C", ",")
+        .replace("%28", "(")
+        .replace("%29", ")");
+    let has = |part: &str| query.contains(part);
+    let list =
+        |items: Vec<Value>| json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+    let epitaph = |pod: &str, verdict: &str, unclean: bool| {
+        json!({
+            "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph",
+            "metadata": {"name": pod, "namespace": "shop", "resourceVersion": "2"},
+            "report": {"terminated": "Pod", "pod": {"name": pod, "uid": pod}, "verdict": verdict, "unclean": unclean,
+                "sentence": format!("the pod {pod} terminated"), "times": {"exited": "2026-01-02T03:04:05Z"}},
+        })
+    };
+    match () {
+        () if has("/version") => {
+            json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
+        }
+        () if has("watch=") => json!({"type": "ADDED", "object": epitaph("cart-1", "ignored-stop-signal", true)}),
+        () if has("/epitaphs") && has("unclean=true") => list(vec![epitaph("cart-1", "ignored-stop-signal", true)]),
+        () if has("/epitaphs") && has("verdict+in+(unknown,undecided-connections,clean-exit)") => list(vec![
+            epitaph("cart-2", "undecided-connections", false),
+            epitaph("cart-3", "undecided-connections", false),
+            epitaph("cart-4", "clean-exit", false),
+        ]),
+        () if has("/epitaphs") => list(vec![
+            epitaph("cart-1", "ignored-stop-signal", true),
+            epitaph("cart-2", "undecided-connections", false),
+        ]),
+        () => list(Vec::new()),
+    }
+}
+
+fn serve(stream: TcpStream) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        if reader.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut line = String::new();
+        while reader.read_line(&mut line)? > 2 {
+            line.clear();
+        }
+        let body = answer(first.split(' ').nth(1).unwrap_or_default()).to_string() + "\n";
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        reader.get_mut().write_all((head + &body).as_bytes())?;
+    }
+}
+
+/// A kubeconfig of a server with [`answer`].
+fn kubeconfig(name: &str) -> PathBuf {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "shop"}}],
+    });
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.kubeconfig"));
+    std::fs::write(&file, config.to_string()).expect("the kubeconfig");
+    file
+}
+
+/// `rollout` prints as the others do, by `output::print`; a rollout to print is in `tests/tests/epitaphs`.
+#[test]
+fn a_full_disk_is_an_error_of_every_command_that_prints() {
+    let kubeconfig = kubeconfig("a_full_disk");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    for args in [
+        &["list"][..],
+        &["list", "-o", "wide"],
+        &["list", "-o", "json"],
+        &["list", "-o", "yaml"],
+        &["list", "-o", "name"],
+        &["why", "cart-1"],
+        &["why", "-o", "markdown"],
+        &["why", "-o", "json"],
+        &["node", "node-1"],
+        &["watch"],
+        &["doctor"],
+        &["doctor", "-o", "json"],
+        &["__complete", "why", ""],
+        &["--help"],
+        &["list", "--help"],
+    ] {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let ran = Command::new(env!("CARGO_BIN_EXE_kubectl-epitaph"))
+            .args(args)
+            .env_clear()
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(full)
+            .output()
+            .expect("the program starts");
+        let err = text(&ran.stderr);
+        assert!(
+            ran.status.code() == Some(1) && err.contains("cannot write to standard output"),
+            "{args:?}: {ran:?}"
+        );
+    }
+}
+
+/// As `epitaph list --unclean`.
+#[test]
+fn a_list_of_unclean_terminations_counts_what_it_leaves_out() {
+    let kubeconfig = kubeconfig("left_out");
+    let args = ["--kubeconfig", kubeconfig.to_str().expect("UTF-8"), "list"];
+    let listed = |more: &[&str]| {
+        let ran = run(&[&args, more].concat());
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+        (text(&ran.stdout), text(&ran.stderr))
+    };
+    let (out, err) = listed(&["--unclean", "--no-headers"]);
+    assert!(out.lines().count() == 1 && out.starts_with("cart-1"), "{out}");
+    assert_eq!(
+        err,
+        "not shown: 2 terminations of this time have the verdict undecided-connections and may have cut requests off; 1 termination of \
+         this time has the verdict clean-exit and may have lost requests: what clients saw is unknown; give `-l \
+         epitaph.dev/verdict=undecided-connections` or `-l epitaph.dev/verdict=clean-exit` instead of `--unclean`\n"
+    );
+    // Of the time that is asked for, and for people only.
+    let (_, err) = listed(&["--unclean", "--since", "1h"]);
+    assert_eq!(err, "No terminations found in shop namespace.\n");
+    assert_eq!(listed(&["--unclean", "-o", "name"]).1, "");
+    assert_eq!(listed(&[]).1, "");
 }
 
 /// A shell shows nothing, rather than an error within the line.

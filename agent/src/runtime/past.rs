@@ -91,7 +91,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         all.saw(report);
         if !period.has(report) || !args.filter.matches_past(report) {
             if period.has(report) && args.filter.hides_as_not_unclean(report) {
-                hidden.add(report);
+                hidden.add(&report.verdict);
             }
             return Ok(Flow::Continue);
         }
@@ -120,7 +120,7 @@ pub fn list(args: &cli::ListArgs, env: &dyn Env) -> Result<(), RuntimeError> {
         let such = if all.total > 0 { "such " } else { "" };
         eprintln!("no {such}termination{}", source.reach(&all));
     }
-    if let Some(hidden) = hidden.text() {
+    if let Some(hidden) = hidden.text("--verdict ") {
         eprintln!("{hidden}");
     }
     Ok(())
@@ -180,6 +180,7 @@ pub fn export(args: &cli::ExportArgs, env: &dyn Env) -> Result<(), RuntimeError>
 fn copied(exported: Result<Exported, WriteError>) -> Result<Option<Exported>, RuntimeError> {
     match exported {
         Err(WriteError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+        Err(WriteError::Write(error)) => Err(RuntimeError::os("write to standard output")(error)),
         exported => Ok(Some(exported?)),
     }
 }

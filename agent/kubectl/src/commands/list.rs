@@ -1,13 +1,15 @@
 //! `kubectl epitaph list`.
 
+use epitaph_core::render::resource::LABEL_VERDICT;
 use epitaph_core::time::Wall;
+use epitaph_story::story::Hidden;
 
 use super::events;
 use crate::cli::{ListArgs, ListOutput};
 use crate::cluster::{Cluster, EPITAPHS, EVENTS, Place, now};
 use crate::failure::{Exit, Failure};
 use crate::output::{age_of, json, list, names, print, table, yaml};
-use crate::read::{Epitaph, epitaphs, place, selection};
+use crate::read::{Epitaph, epitaphs, left_out, place, selection};
 
 pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
     let place = place(cluster, &args.select);
@@ -17,10 +19,21 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
         Err(failure) if failure.is_kind_absent => return fallback(cluster, place, args, &failure).await,
         all => all?,
     };
-    all.retain(|epitaph| since.is_none_or(|since| epitaph.exited().is_none_or(|exited| exited >= since)));
-    if all.is_empty() && matches!(args.output, ListOutput::Table | ListOutput::Wide) {
+    let is_then = |epitaph: &Epitaph| since.is_none_or(|since| epitaph.exited().is_none_or(|exited| exited >= since));
+    all.retain(is_then);
+    let is_for_people = matches!(args.output, ListOutput::Table | ListOutput::Wide);
+    let mut hidden = Hidden::default();
+    if let Some(left_out) = left_out(&args.select).filter(|_| is_for_people) {
+        let others = epitaphs(cluster, place, &left_out).await?;
+        others
+            .iter()
+            .filter(|of| is_then(of) && !of.report.unclean)
+            .for_each(|of| hidden.add(&of.report.verdict));
+    }
+    if all.is_empty() && is_for_people {
         // As kubectl: an empty list is not a failure.
         eprintln!("No terminations found{}.", within(place));
+        not_shown(&hidden);
         return Ok(Exit::Done);
     }
     let objects = |all: Vec<Epitaph>| all.into_iter().map(|epitaph| epitaph.object);
@@ -30,7 +43,14 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
         ListOutput::Yaml => yaml(&list(EPITAPHS, objects(all)))?,
         ListOutput::Name => names(EPITAPHS, objects(all)),
     })?;
+    not_shown(&hidden);
     Ok(Exit::Done)
+}
+
+fn not_shown(hidden: &Hidden) {
+    if let Some(text) = hidden.text(&format!("-l {LABEL_VERDICT}=")) {
+        eprintln!("{text}");
+    }
 }
 
 pub fn within(place: Place<'_>) -> String {

@@ -9,7 +9,7 @@ use epitaph_core::verdict::Severity;
 use super::json::Brief;
 use super::text::severity;
 use super::words::{cell, columns, cut, cut_middle, local_moment, many, moment, paragraph};
-use crate::history::{Counts, Group, Report};
+use crate::history::{Counts, Group};
 
 /// Beginning of the trace's id: enough for `epitaph why`.
 const ID: usize = 8;
@@ -223,24 +223,27 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    pub fn add(&mut self, report: &Report) {
-        self.unknown += u64::from(report.is_unknown());
-        self.undecided += u64::from(&*report.verdict == UNDECIDED);
-        self.unobserved += u64::from(&*report.verdict == UNOBSERVED);
+    /// The verdicts that are counted.
+    pub const VERDICTS: [&str; 3] = [UNKNOWN, UNDECIDED, UNOBSERVED];
+
+    pub fn add(&mut self, verdict: &str) {
+        self.unknown += u64::from(verdict == UNKNOWN);
+        self.undecided += u64::from(verdict == UNDECIDED);
+        self.unobserved += u64::from(verdict == UNOBSERVED);
     }
 
-    /// None if it leaves out nothing of that kind.
-    pub fn text(&self) -> Option<String> {
+    /// None if it leaves out nothing of that kind. `filter`: before a verdict, the argument that shows its terminations.
+    pub fn text(&self, filter: &str) -> Option<String> {
         let have = |count: u64, verdict: &str, may: &str| {
             let have = if count == 1 { "has" } else { "have" };
             let text = format!(
                 "{} of this time {have} the verdict {verdict} and may {may}",
                 many(count, "termination")
             );
-            (count > 0).then_some((text, format!("`--verdict {verdict}`")))
+            (count > 0).then_some((text, format!("`{filter}{verdict}`")))
         };
         let (texts, filters): (Vec<String>, Vec<String>) = [
-            have(self.unknown, "unknown", "have been unclean"),
+            have(self.unknown, UNKNOWN, "have been unclean"),
             have(self.undecided, UNDECIDED, "have cut requests off"),
             have(self.unobserved, UNOBSERVED, "have lost requests: what clients saw is unknown"),
         ]
@@ -257,6 +260,7 @@ impl Hidden {
     }
 }
 
+const UNKNOWN: &str = "unknown";
 const UNDECIDED: &str = "undecided-connections";
 /// A clean exit with unknown traffic.
 const UNOBSERVED: &str = "clean-exit";
@@ -286,8 +290,6 @@ pub fn safe(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -295,9 +297,9 @@ mod tests {
         let text = |verdicts: &[&str]| {
             let mut hidden = Hidden::default();
             for verdict in verdicts {
-                hidden.add(&serde_json::from_value(json!({"verdict": verdict})).unwrap());
+                hidden.add(verdict);
             }
-            hidden.text()
+            hidden.text("--verdict ")
         };
         assert_eq!(
             text(&["clean", "clean-exit", "clean-exit"]).as_deref(),

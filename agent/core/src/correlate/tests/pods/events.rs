@@ -5,6 +5,7 @@ use expect_test::expect;
 use super::{at, check, run, show, web};
 use crate::fixtures::script::play_all;
 use crate::report::{Command, Report};
+use crate::verdict::Cause;
 
 #[test]
 fn the_next_life_is_not_blamed_for_the_last_ones_probe() {
@@ -295,6 +296,32 @@ fn a_hook_whose_end_no_status_told_was_not_asked_about() {
             "{sentences:?}"
         );
     }
+}
+
+/// The recording lacks a part, perhaps with the kubelet's Event of a probe that failed: then the reason of a restart is not known.
+#[test]
+fn a_missing_part_of_the_evidence_may_hide_why_a_container_was_stopped() {
+    let cause = |part: &str| {
+        let reports = run(&web(&format!(
+            "
+        {part}
+        +1.1 TERM runc -> main handler
+        +1.2 enter main TERM
+        +1.4 exit main 0
+        +2 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        +60 tick
+        "
+        )));
+        reports.iter().find_map(|(_, report)| match report {
+            Report::Terminated(of) => Some(of.verdict.cause),
+            _ => None,
+        })
+    };
+    assert_eq!(cause(""), Some(Cause::Restart));
+    assert_eq!(cause("+1 lost tcp +0.5 1 damaged"), Some(Cause::Unknown));
+    // The next cases: a part from before the container, and records that the kernel lost.
+    assert_eq!(cause("-59.5 lost tcp -59.9 1 damaged"), Some(Cause::Restart));
+    assert_eq!(cause("+1 lost tcp +0.5 1"), Some(Cause::Restart));
 }
 
 /// The pods whose Events the core asks for.
