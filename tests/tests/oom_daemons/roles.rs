@@ -11,7 +11,7 @@ const PREPARE: &str = "rm -f /etc/systemd/system/containerd.service.d/off.conf; 
     mkdir -p /root/rootfs && mount --bind / /root/rootfs";
 /// `run BYTES PROGRAM…` in a cgroup as Docker names it. `$flags` are of ctr. `kills` are the victims' names in the kernel's log.
 const FUNCTIONS: &str = "flags=
-run() { bytes=$1; shift; ctr run --detach --rootfs --net-host --memory-limit $bytes $flags --cgroup /docker/$id /root/rootfs $id \"$@\"; }
+run() { bytes=$1; shift; ctr run --detach --rootfs --net-host --env PATH=/usr/sbin:/usr/bin:/sbin:/bin --memory-limit $bytes $flags --cgroup /docker/$id /root/rootfs $id \"$@\"; }
 stop() { ctr task kill --signal SIGTERM $id; }
 remove() { ctr task kill --signal SIGKILL $id; ctr task rm --force $id; ctr container rm $id; } >/dev/null 2>&1
 kills() { journalctl --no-pager --boot --dmesg --output cat | grep -o 'Killed process [0-9]* ([^)]*)' | sed 's/.*(//; s/)$//'; }
