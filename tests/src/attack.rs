@@ -56,6 +56,8 @@ pub enum Attack {
     Signals { nested: usize },
     /// Processes that exit.
     Exits,
+    /// Processes that exit with a listener, behind as many files as the probes look at.
+    ExitsWithSockets,
     /// Listeners that are opened and closed.
     Listeners,
     /// Failed connects to its own loopback.
@@ -142,6 +144,7 @@ impl Attacker {
         let (role, args) = match attack {
             Attack::Signals { .. } => ("storm", nested.iter().map(|dir| dir.display().to_string()).collect()),
             Attack::Exits => ("exits", vec![]),
+            Attack::ExitsWithSockets => ("exits", vec!["server".to_owned()]),
             Attack::Listeners => ("churn", vec![]),
             Attack::Connects | Attack::ConnectsElsewhere => ("connects", vec![SocketAddr::new(closed, CLOSED).to_string()]),
             Attack::Segments => ("segments", vec![CLOSED.to_string()]),

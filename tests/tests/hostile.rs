@@ -71,6 +71,14 @@ fn a_neighbour_whose_processes_exit() -> anyhow::Result<()> {
     under("a_neighbour_whose_processes_exit", &[exits], ENDS)
 }
 
+/// Each exit is a reason to record its sockets, and the longest look at open files.
+#[test]
+fn a_neighbour_whose_processes_exit_with_clients_sockets() -> anyhow::Result<()> {
+    let exits = (Attack::ExitsWithSockets, Rate::Full(500));
+    let test = "a_neighbour_whose_processes_exit_with_clients_sockets";
+    under(test, &[exits], &[ENDS, SERVERS].concat())
+}
+
 #[test]
 fn a_neighbour_that_opens_and_closes_listeners() -> anyhow::Result<()> {
     let churn = (Attack::Listeners, Rate::Full(2_000));

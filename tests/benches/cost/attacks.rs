@@ -50,6 +50,12 @@ const ROWS: &[Row] = &[
         victims: ENDS,
     },
     Row {
+        what: "processes that exit with a listener and 128 files",
+        attacks: &[Attack::ExitsWithSockets],
+        rates: &[Rate::PerSecond(500), Rate::Full(500)],
+        victims: SERVERS,
+    },
+    Row {
         what: "listeners opened and closed",
         attacks: &[Attack::Listeners],
         rates: &[Rate::PerSecond(1_000), Rate::Full(2_000)],

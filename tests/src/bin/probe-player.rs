@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, thread};
@@ -47,20 +47,15 @@ fn main() -> anyhow::Result<()> {
             wait()
         }
         "handler" => {
-            let _held: Option<OwnedFd> = match args.next().as_deref() {
-                Some("unix") => Some(unix_listener()?.into()),
-                Some("udp") => Some(UdpSocket::bind("127.0.0.1:0")?.into()),
-                Some("tcp") => Some(TcpListener::bind("127.0.0.1:0")?.into()),
-                _ => None,
+            let _held: Vec<OwnedFd> = match args.next().as_deref() {
+                Some("unix") => vec![unix_listener()?.into()],
+                Some("udp") => vec![UdpSocket::bind("127.0.0.1:0")?.into()],
+                Some("tcp") => vec![TcpListener::bind("127.0.0.1:0")?.into()],
+                Some("udp-after-100") => after_files(100, UdpSocket::bind("127.0.0.1:0")?)?,
+                Some("udp-at-100") => vec![moved_to(100, UdpSocket::bind("127.0.0.1:0")?)?],
+                _ => Vec::new(),
             };
-            extern "C" fn nothing(_: libc::c_int) {}
-            // SAFETY: the handler does nothing.
-            unsafe {
-                sigaction(
-                    Signal::SIGTERM,
-                    &SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty()),
-                )
-            }?;
+            handle_with_nothing(Signal::SIGTERM)?;
             wait()
         }
         "block" => {
@@ -190,6 +185,11 @@ fn main() -> anyhow::Result<()> {
         }
         "exits" => {
             let count = args.next().unwrap_or_default().parse()?;
+            // Each child has them, too, and has executed nothing.
+            let _held = match args.next().as_deref() {
+                Some("server") => server_with_files()?,
+                _ => Vec::new(),
+            };
             at_each_line(|| exits(count))
         }
         "holds" => {
@@ -243,6 +243,7 @@ fn main() -> anyhow::Result<()> {
             requests(count, &args.next().unwrap_or_default())
         }
         "hang-up" => hang_up(),
+        "resize" => resize(args.next().is_some_and(|how| how == "handler")),
         other => anyhow::bail!("no role {other}"),
     }
 }
@@ -374,6 +375,34 @@ fn unix_listener() -> anyhow::Result<UnixListener> {
     Ok(UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?)
 }
 
+/// Behind so many files.
+fn after_files(files: usize, socket: impl Into<OwnedFd>) -> io::Result<Vec<OwnedFd>> {
+    let mut held: Vec<OwnedFd> = Vec::new();
+    for _ in 0..files {
+        held.push(fs::File::open("/dev/null")?.into());
+    }
+    // The socket was there before, at a lower descriptor.
+    held.push(moved_to(0, socket)?);
+    Ok(held)
+}
+
+/// At the first free descriptor from `least` on.
+fn moved_to(least: i32, file: impl Into<OwnedFd>) -> io::Result<OwnedFd> {
+    let file: OwnedFd = file.into();
+    // SAFETY: takes descriptors only, and returns a new one, which nobody else owns.
+    let moved = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
+    match moved {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: as above.
+        moved => Ok(unsafe { OwnedFd::from_raw_fd(moved) }),
+    }
+}
+
+/// What makes a look at the open files of an exit as long as it gets.
+fn server_with_files() -> io::Result<Vec<OwnedFd>> {
+    after_files(128, TcpListener::bind("127.0.0.1:0")?)
+}
+
 fn open_files(what: &str, kept: &TcpListener, at: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     let mut held: Vec<OwnedFd> = Vec::new();
     match what {
@@ -382,10 +411,22 @@ fn open_files(what: &str, kept: &TcpListener, at: SocketAddr) -> io::Result<Vec<
         "listener" => held.push(TcpListener::bind("127.0.0.1:0")?.into()),
         "last-of-100" | "last-of-200" | "300" => {
             let files = what.trim_start_matches("last-of-").parse().unwrap_or(0);
-            for _ in 0..files {
-                held.push(fs::File::open("/dev/null")?.into());
+            held = after_files(files, TcpListener::bind("127.0.0.1:0")?)?;
+        }
+        "udp" => held.push(UdpSocket::bind("127.0.0.1:0")?.into()),
+        "udp-after-200" => held = after_files(200, UdpSocket::bind("127.0.0.1:0")?)?,
+        "udp-at-300" => held.push(moved_to(300, UdpSocket::bind("127.0.0.1:0")?)?),
+        // As a shell's script and its lock.
+        "files-at-130-140-and-255" => {
+            for to in [130, 140, 255] {
+                held.push(moved_to(to, fs::File::open("/dev/null")?)?);
             }
-            held.push(TcpListener::bind("127.0.0.1:0")?.into());
+        }
+        "unix-listener" => held.push(unix_listener().map_err(io::Error::other)?.into()),
+        "unix-accepted" => {
+            let listener = unix_listener().map_err(io::Error::other)?;
+            let client = UnixStream::connect_addr(&listener.local_addr()?)?;
+            held.extend([client.into(), listener.accept()?.0.into()]);
         }
         _ => {}
     }
@@ -459,10 +500,49 @@ fn in_a_child(act: impl FnOnce() -> i32) -> anyhow::Result<()> {
     }
 }
 
+fn handle_with_nothing(signal: Signal) -> nix::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    unsafe { sigaction(signal, &action) }.map(drop)
+}
+
 /// At a line, the process loses its terminal: the kernel makes a SIGHUP, which it ignores.
 fn hang_up() -> anyhow::Result<()> {
     // SAFETY: SIG_IGN runs no code.
     unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }?;
+    let (master, _terminal) = own_terminal()?;
+    let mut master = Some(master);
+    at_each_line(|| {
+        drop(master.take());
+        Ok(())
+    })
+}
+
+/// At each line, the process's terminal gets another size: the kernel makes a SIGWINCH.
+fn resize(with_handler: bool) -> anyhow::Result<()> {
+    if with_handler {
+        handle_with_nothing(Signal::SIGWINCH)?;
+    }
+    let (master, _terminal) = own_terminal()?;
+    let mut rows = 24;
+    at_each_line(|| {
+        rows += 1;
+        let size = libc::winsize {
+            ws_row: rows,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        // SAFETY: takes a pointer to a size of ours.
+        let result = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        anyhow::ensure!(result == 0, "resize a terminal: {}", io::Error::last_os_error());
+        Ok(())
+    })
+}
+
+/// Both ends of the terminal of a new session, whose leader this process is.
+fn own_terminal() -> anyhow::Result<(fs::File, fs::File)> {
     setsid()?;
     let master = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx")?;
     let (mut number, mut unlock): (libc::c_int, libc::c_int) = (0, 0);
@@ -475,15 +555,11 @@ fn hang_up() -> anyhow::Result<()> {
     };
     anyhow::ensure!(results == [0, 0], "a terminal: {}", io::Error::last_os_error());
     // The first terminal that a session's leader opens is the session's own.
-    let _terminal = fs::OpenOptions::new()
+    let terminal = fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open(format!("/dev/pts/{number}"))?;
-    let mut master = Some(master);
-    at_each_line(|| {
-        drop(master.take());
-        Ok(())
-    })
+    Ok((master, terminal))
 }
 
 fn emit(text: &str) -> io::Result<()> {

@@ -173,34 +173,47 @@ fn listeners_of_one_container_leave_room_for_those_of_others() {
 
 #[test]
 fn an_exit_with_a_clients_socket_has_the_sockets_recorded_and_no_other_exit() {
-    let of = |listener: bool, connection: bool, more: bool| HeldSockets {
-        listener,
-        connection,
-        more,
-        unix_listener: false,
-        last_unix_listener: false,
+    let none = HeldSockets::default();
+    let listener = HeldSockets { listener: true, ..none };
+    let connection = HeldSockets {
+        connection: true,
+        ..none
+    };
+    let more = HeldSockets { more: true, ..none };
+    let unix = HeldSockets {
+        unix_listener: true,
+        last_unix_listener: true,
+        ..none
     };
     let cases = [
-        ("nothing", of(false, false, false)),
-        ("client", of(false, false, false)),
-        ("listener", of(true, false, false)),
-        ("accepted", of(false, true, false)),
-        ("last-of-100", of(true, false, false)),
-        ("last-of-200", of(false, false, true)),
-        ("300", of(false, false, true)),
+        ("nothing", none, false),
+        ("client", none, false),
+        ("listener", listener, false),
+        ("accepted", connection, false),
+        ("last-of-100", listener, false),
+        ("last-of-200", more, false),
+        ("300", more, false),
+        ("udp", none, true),
+        ("udp-after-200", more, false),
+        // Two of those far above are looked at in each row of 64.
+        ("udp-at-300", none, true),
+        ("files-at-130-140-and-255", none, false),
+        ("unix-listener", unix, false),
+        ("unix-accepted", none, true),
     ];
     let mut probes = need!(Probes::load(), "not root");
     let cgroup = need!(container(&mut probes), "no cgroup v2");
     let args: Vec<&str> = ["--cgroup", path(&cgroup), "holds"]
         .into_iter()
-        .chain(cases.iter().map(|(what, _)| *what))
+        .chain(cases.iter().map(|(what, ..)| *what))
         .collect();
     let (mut player, _) = Player::ready(&args);
-    for (what, held) in cases {
+    for (what, held, unobserved) in cases {
         player.order();
         let line = player.line();
         let exit = probes.exit_of(line.trim().parse().expect("a process id"));
         assert!(exit.held == Some(held), "{what}: {exit:?}");
+        assert_eq!(exit.unobserved, unobserved, "{what}: {exit:?}");
         let is_armed = probes.kernel.armed().contains(&cgroup.id());
         assert_eq!(is_armed, held.is_of_clients(), "{what}");
         let armed = if held.is_of_clients() { Armed::ByOwn } else { Armed::No };
@@ -226,7 +239,15 @@ fn an_entered_handler_shows_other_sockets_while_they_are_recorded() {
         ..none
     };
     let udp = UnseenSockets { udp: true, ..none };
-    for (held, open) in [("unix", unix), ("udp", udp), ("tcp", none)] {
+    let more = UnseenSockets { more: true, ..none };
+    let cases = [
+        ("unix", unix),
+        ("udp", udp),
+        ("tcp", none),
+        ("udp-after-100", more),
+        ("udp-at-100", udp),
+    ];
+    for (held, open) in cases {
         let (player, _) = Player::ready(&["--cgroup", path(&cgroup), "handler", held]);
         // It arms the sockets before the handler starts.
         player.kill(signal::Signal::SIGTERM);
@@ -285,6 +306,43 @@ fn a_container_has_few_of_its_cgroups_recorded_for_its_own_doing() {
     let losses = probes.kernel.lost();
     let lost = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
     assert_eq!(armed + lost, NESTED as u64, "{losses:?}");
+}
+
+/// The same by processes that exit with a client's socket.
+#[test]
+fn a_container_has_few_of_its_cgroups_recorded_for_its_exits() {
+    const NESTED: usize = 40;
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let nested: Vec<Cgroup> = (0..NESTED).map(|n| noisy.child(&format!("n{n}"))).collect();
+    let mut players: Vec<Player> = nested
+        .iter()
+        .map(|cgroup| Player::ready(&["--cgroup", path(cgroup), "holds", "listener"]).0)
+        .collect();
+    let begin = boot_now();
+    let mut ended: Vec<u32> = Vec::new();
+    for player in &mut players {
+        player.order();
+        ended.push(player.line().trim().parse().expect("a process id"));
+    }
+    let windows = (boot_now() - begin) / limits::WINDOW_NS + 2;
+    let mut by_exit = 0;
+    for pid in ended {
+        let exit = probes.exit_of(pid);
+        assert!(exit.held.is_some_and(|held| held.listener), "{exit:?}");
+        // One that was not recorded from then on says so; its listener, which closes then, is another reason.
+        by_exit += u64::from(exit.armed == Some(Armed::ByOwn));
+    }
+    let of_noisy = |cgroup: &CgroupId| nested.iter().any(|nested| nested.id() == *cgroup);
+    let armed = probes.kernel.armed().iter().filter(|cgroup| of_noisy(cgroup)).count() as u64;
+    assert!(
+        armed <= windows * u64::from(Class::Arm.budget()),
+        "{armed} in {windows} windows"
+    );
+    assert!((1..=armed).contains(&by_exit), "{by_exit} of {armed} by their exits");
+    let losses = probes.kernel.lost();
+    let lost = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
+    assert!(armed + lost >= NESTED as u64, "{armed}, {losses:?}");
 }
 
 #[test]

@@ -312,6 +312,33 @@ fn an_announcement_is_reported_and_arms_nothing() {
     assert!(probes.kernel.armed().contains(&cgroup.id()));
 }
 
+/// A program may take the new size of its terminal for a stop, as httpd does: only one with a handler, and it arms nothing.
+#[test]
+fn a_terminals_new_size_is_recorded_where_a_handler_is() {
+    let mut probes = need!(Probes::load(), "not root");
+    let cgroup = need!(Cgroup::v2(), "no cgroup v2");
+    let devpts = Path::new("/dev/pts/ptmx").exists().then_some(());
+    need!(devpts, "no devpts");
+    probes.kernel.watch(cgroup.id(), watch::SELF, None).expect("watch");
+    let dir = cgroup.0.to_str().expect("utf-8");
+    let resized = |how: &str| {
+        let (mut player, _) = Player::ready(&["--cgroup", dir, "resize", how]);
+        player.order();
+        assert_eq!(player.line(), "done\n");
+        player
+    };
+    let player = resized("handler");
+    let seen = probes.signal_to(player.pid(), 28);
+    assert!(seen.from_kernel && seen.disposition == Disposition::Handler, "{seen:?}");
+    assert_eq!(seen.armed, Some(Armed::No));
+    let player = resized("");
+    // What comes behind it.
+    player.kill(signal::Signal::SIGHUP);
+    probes.signal_to(player.pid(), 1);
+    let is_size = |event: &Event| matches!(event, Event::SignalGenerate(s) if s.target.tgid == Pid(player.pid()) && s.signal.number() == 28);
+    assert_eq!(probes.count(is_size), 0);
+}
+
 #[test]
 fn init_of_a_pid_namespace_drops_unhandled_signals_and_its_exit_kills_the_rest() {
     let mut probes = need!(Probes::load(), "not root");
