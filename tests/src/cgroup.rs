@@ -273,6 +273,13 @@ impl Scope {
         fs::write(self.home.join("cgroup.kill"), "1")
     }
 
+    /// # Errors
+    /// The directory is gone.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let all = fs::read_to_string(self.home.join("cgroup.procs"))?;
+        Ok(all.lines().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
     /// Kills the remaining processes and removes the scope; the slice too, if it was the last. A missing scope is not an error.
     ///
     /// # Errors

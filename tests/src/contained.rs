@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use nix::libc::SIGTERM;
 
 use crate::cgroup::Mounts;
-use crate::runtime::{Did, Kill, Spec, Stop};
+use crate::runtime::{Did, Kill, Others, Spec, Stop};
 use crate::sys::random_hex;
 
 /// What to start, and how it is stopped.
@@ -65,6 +65,7 @@ impl Contained {
                 grace: container.grace,
                 frozen: false,
                 kill: Kill::Main,
+                others: Others::Nothing,
             },
             mounts: Mounts::find()?,
             listens: container.listens,

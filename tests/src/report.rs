@@ -118,7 +118,7 @@ impl Case {
                 differs.push(format!("{axis}: expected {wanted}, judged {}", judged[axis]));
             }
         }
-        let unclean = !["clean", "undecided-connections", WITHOUT_SOCKETS].contains(&verdict);
+        let unclean = !["clean", "unknown", "undecided-connections", WITHOUT_SOCKETS].contains(&verdict);
         if judged["unclean"] != unclean {
             differs.push(format!("unclean: expected {unclean}, judged {}", judged["unclean"]));
         }
@@ -229,7 +229,7 @@ impl Case {
                     same("signal", "/status/signal", json!(signal.map(name)));
                     same("core", "/status/core_dumped", json!(core_dumped));
                 }
-                Did::Ready { .. } | Did::Frozen { .. } | Did::Removed { .. } | Did::Failed { .. } => {}
+                Did::Ready { .. } | Did::Frozen { .. } | Did::OtherEnded { .. } | Did::Removed { .. } | Did::Failed { .. } => {}
             }
         }
     }

@@ -59,6 +59,7 @@ pub enum Stop {
         /// Freeze the cgroup before the signal, thaw it after the kill.
         frozen: bool,
         kill: Kill,
+        others: Others,
     },
     /// The kill at once.
     Force(Kill),
@@ -70,6 +71,17 @@ pub enum Kill {
     Main,
     /// `cgroup.kill`.
     Cgroup,
+}
+
+/// What the processes other than the main one get in a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Others {
+    /// Nothing, from a container's runtime.
+    Nothing,
+    /// The stop signal, just after the main process; the grace is theirs, too: systemd, with `KillMode=control-group`.
+    Signal,
+    /// SIGKILL once the main process has exited: systemd, with `KillMode=mixed`.
+    Kill,
 }
 
 /// What the shim did, in order. Times are `CLOCK_BOOTTIME` nanoseconds, taken before the deed where it is the shim's own.
@@ -114,6 +126,13 @@ pub enum Did {
         code: Option<i32>,
         signal: Option<i32>,
         core_dumped: bool,
+    },
+    /// Another process was reaped, whose parent had exited.
+    OtherEnded {
+        at: u64,
+        pid: u32,
+        code: Option<i32>,
+        signal: Option<i32>,
     },
     Removed {
         at: u64,
@@ -274,7 +293,7 @@ impl Shim {
                     // Its last output may still be in the pipe.
                     self.receive(PollTimeout::ZERO)?;
                     emit(&ended(status));
-                    return Ok(());
+                    return self.stop_others();
                 }
                 Err(e) => return Err(Error::other(format!("wait for the main process: {e}"))),
             }
@@ -365,6 +384,7 @@ impl Shim {
                 grace,
                 frozen,
                 kill: by,
+                others,
             } => {
                 if frozen {
                     self.scope.freeze(true)?;
@@ -374,6 +394,9 @@ impl Shim {
                 let at = boot_now();
                 self.kill_at = Some((at + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2), by));
                 kill(self.main.id().cast_signed(), signal)?;
+                if others == Others::Signal {
+                    self.signal_others(signal)?;
+                }
                 // After the signal: a test that waits for this line acts on a container that has it.
                 emit(&Did::Signalled {
                     at,
@@ -390,6 +413,46 @@ impl Shim {
         match self.kill_at.take() {
             Some((_, by)) => self.kill(by),
             None => Ok(()),
+        }
+    }
+
+    fn signal_others(&self, signal: i32) -> Result<()> {
+        let main = self.main.id();
+        for pid in self.scope.processes()?.into_iter().filter(|pid| *pid != main) {
+            match kill(pid.cast_signed(), signal) {
+                // It has exited meanwhile.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What systemd does, once the main process has exited, with the others, which are children of this process then.
+    fn stop_others(&mut self) -> Result<()> {
+        let others = match self.spec.stop {
+            Stop::Signal { others, .. } => others,
+            Stop::Wait | Stop::Force(_) => Others::Nothing,
+        };
+        match others {
+            Others::Nothing => return Ok(()),
+            Others::Signal => {}
+            Others::Kill => self.signal_others(libc::SIGKILL)?,
+        }
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => {}
+                Ok(status) => {
+                    emit(&other_ended(status));
+                    continue;
+                }
+                Err(Errno::ECHILD) => return Ok(()),
+                Err(e) => return Err(Error::other(format!("wait for the other processes: {e}"))),
+            }
+            if self.kill_at.take_if(|(at, _)| boot_now() >= *at).is_some() {
+                self.signal_others(libc::SIGKILL)?;
+            }
+            self.receive(PollTimeout::from(ROUND))?;
         }
     }
 
@@ -430,6 +493,14 @@ fn ended(status: WaitStatus) -> Did {
         other => Did::Failed {
             what: format!("wait for the main process: unexpected {other:?}"),
         },
+    }
+}
+
+fn other_ended(status: WaitStatus) -> Did {
+    let pid = status.pid().map_or(0, |pid| pid.as_raw().cast_unsigned());
+    match ended(status) {
+        Did::Ended { at, code, signal, .. } => Did::OtherEnded { at, pid, code, signal },
+        other => other,
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::programs::Installed;
-use crate::runtime::{Kill, Stop};
+use crate::runtime::{Kill, Others, Stop};
 
 /// One termination.
 #[derive(Clone, Copy, Debug)]
@@ -193,5 +193,6 @@ pub(crate) const fn by_signal(signal: i32) -> Stop {
         grace: Duration::from_secs(2),
         frozen: false,
         kill: Kill::Main,
+        others: Others::Nothing,
     }
 }

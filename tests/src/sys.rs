@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{ForkResult, Pid};
 
 use crate::timeout::{holds, until};
 
@@ -262,6 +263,22 @@ pub fn until_alone() -> Result<()> {
         Ok(holds(running.is_empty(), || running.join("")))
     });
     alone.map_err(Error::other)
+}
+
+/// A child that does `act`, executes nothing, and exits with 0; its process id. Before this process has another thread.
+///
+/// # Errors
+/// As fork(2).
+pub fn fork(act: impl FnOnce()) -> Result<Pid> {
+    #[expect(unsafe_code, reason = "std cannot start a process that executes nothing")]
+    // SAFETY: this process has one thread, so the child may do what this one may.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => {
+            act();
+            std::process::exit(0)
+        }
+    }
 }
 
 /// Exits the calling thread alone, as exit(2) of the kernel does: the process goes on in its other threads.

@@ -10,7 +10,7 @@ use epitaph_tests::agent::program;
 use epitaph_tests::cgroup::{Mounts, SLICE};
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::Players;
-use epitaph_tests::runtime::{Did, Kill, Spec, Stop};
+use epitaph_tests::runtime::{Did, Kill, Others, Spec, Stop};
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::sys::random_hex;
@@ -171,6 +171,7 @@ fn play(parent: &str, below: &str, namespace: &[&str]) -> anyhow::Result<Played>
             grace: Duration::from_secs(10),
             frozen: false,
             kill: Kill::Main,
+            others: Others::Nothing,
         },
     );
     let runtime = players.join("stand-in-runtime");

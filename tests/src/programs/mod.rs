@@ -19,7 +19,7 @@ pub use table::table;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::runtime::{Kill, Stop};
+use crate::runtime::{Kill, Others, Stop};
 use crate::story::{Bystander, End, Expected, Kind, Program, Story};
 
 /// A program that Debian packages.
@@ -158,6 +158,7 @@ const fn by(signal: i32, grace: Duration) -> Stop {
         grace,
         frozen: false,
         kill: Kill::Main,
+        others: Others::Nothing,
     }
 }
 

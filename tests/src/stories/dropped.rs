@@ -53,6 +53,7 @@ pub(super) static STORIES: &[Story] = &[
             grace: Duration::from_secs(2),
             frozen: true,
             kill: Kill::Main,
+            others: Others::Nothing,
         },
         ..stopped(
             "frozen",

@@ -31,6 +31,7 @@ pub(super) static STORIES: &[Story] = &[
             grace: Duration::from_secs(1),
             frozen: false,
             kill: Kill::Cgroup,
+            others: Others::Nothing,
         },
         ..stopped(
             "slow-handler-cgroup-kill",

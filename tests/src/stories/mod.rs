@@ -7,12 +7,13 @@ mod kills;
 mod load;
 mod networks;
 mod traffic;
+mod units;
 
 use std::time::Duration;
 
 use nix::libc::{SIGABRT, SIGKILL, SIGQUIT, SIGSEGV, SIGSTOP, SIGTERM};
 
-use crate::runtime::{Kill, Stop};
+use crate::runtime::{Kill, Others, Stop};
 use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, Whence, by_signal, stopped};
 use crate::victim::SIGRTMIN_3;
 
@@ -31,7 +32,7 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
 
 /// With those that only the tests of the machine at hand play: they rest on records that the demo's have shown on every kernel.
 pub fn all() -> impl Iterator<Item = &'static Story> {
-    stories().chain(networks::STORIES)
+    stories().chain(networks::STORIES).chain(units::STORIES)
 }
 
 const CLEAN: Expected = Expected {
@@ -90,6 +91,7 @@ const GRACE_FOR_SERVERS: Stop = Stop::Signal {
     grace: Duration::from_secs(4),
     frozen: false,
     kill: Kill::Main,
+    others: Others::Nothing,
 };
 
 #[cfg(test)]
@@ -115,6 +117,7 @@ mod tests {
                 ("clean", "reset") => "reset-connections",
                 ("clean", "cut") => "cut-connections",
                 ("clean", "proxy-rejected") => "proxy-rejected",
+                ("clean", "unknown") => "clean-exit",
                 (exit, _) => exit,
             };
             assert_eq!(expected.verdict, headline, "{}", story.name);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use nix::libc::{SIGKILL, SIGQUIT, SIGTERM};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::wait::waitpid;
 
 use crate::sys;
 pub use load::{Failure, Totals, What};
@@ -169,6 +170,9 @@ fn behave(args: &[&str]) -> Result<i32> {
             next(&mut handled)?;
             Ok(0)
         }
+        ["pool"] => pool(),
+        ["serve-udp"] => serve::udp(),
+        ["serve-unix", path] => serve::unix(path),
         ["http", mode, address, options @ ..] => http::serve(mode, address, options),
         ["load", address, options @ ..] => load::load(address, options),
         ["serve", mode, address] => serve::serve(mode, address),
@@ -259,6 +263,16 @@ fn leader_exits_first(code: i32) -> Result<i32> {
         std::process::exit(if result.is_ok() { code } else { 99 });
     });
     sys::exit_thread(5)
+}
+
+/// As Celery's worker: it handles the stop signal, and the process that it has forked has no handler.
+fn pool() -> Result<i32> {
+    let worker = sys::fork(run_on)?;
+    let mut handled = handle()?;
+    ready("")?;
+    next(&mut handled)?;
+    waitpid(worker, None)?;
+    Ok(0)
 }
 
 /// As in a shell or a supervisor: the child's exit by SIGKILL becomes exit code 137 of this process.

@@ -4,8 +4,9 @@
 //! [`OVER`] in its working directory: a test has all the time that a loaded machine needs.
 
 use std::io::{Error, ErrorKind, PipeReader, Read, Result, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -13,7 +14,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{handle, next, ready, run_on};
+use super::{ANY_PORT, handle, next, ready, run_on};
 use crate::sys::boot_now;
 
 /// How long a request takes with `drain`.
@@ -160,6 +161,31 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             return Ok(0);
         }
     }
+}
+
+/// A server of datagrams, which has answered a client; it exits at the stop signal with its socket open.
+pub fn udp() -> Result<i32> {
+    let mut handled = handle()?;
+    let [server, client] = [UdpSocket::bind(ANY_PORT)?, UdpSocket::bind(ANY_PORT)?];
+    client.connect(server.local_addr()?)?;
+    client.send(b"request")?;
+    let (_, from) = server.recv_from(&mut [0; 16])?;
+    server.send_to(b"ok", from)?;
+    client.recv(&mut [0; 16])?;
+    ready("")?;
+    next(&mut handled)?;
+    std::process::exit(0)
+}
+
+/// A server on a path, with a client; it exits at the stop signal with its sockets open.
+pub fn unix(path: &str) -> Result<i32> {
+    let mut handled = handle()?;
+    let listener = UnixListener::bind(path)?;
+    let _client = UnixStream::connect(path)?;
+    let _accepted = listener.accept()?;
+    ready("")?;
+    next(&mut handled)?;
+    std::process::exit(0)
 }
 
 /// Waits until there is something to do, 20 ms at most; whether a signal was handled.

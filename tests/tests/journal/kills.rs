@@ -14,7 +14,7 @@ use epitaph_core::input::Input;
 use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use epitaph_tests::play::Played;
-use epitaph_tests::runtime::{Did, Kill, Stop};
+use epitaph_tests::runtime::{Did, Kill, Others, Stop};
 use epitaph_tests::story::{Program, Story};
 use epitaph_tests::sys::{boot_now, locked};
 use epitaph_tests::timeout::{TIMEOUT, TO_END, holds, until_within};
@@ -174,6 +174,7 @@ fn any(random: &mut Random) -> Story {
         grace,
         frozen: false,
         kill: Kill::Main,
+        others: Others::Nothing,
     };
     let handled = |code: &'static str, seconds: usize| {
         let seconds = ["1", "2", "3"][seconds];
