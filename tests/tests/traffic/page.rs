@@ -54,6 +54,11 @@ A server that finishes its requests and closes its connections leaves few or non
 plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes
 all connections because the program returns from main looks the same to the kernel, although it may lose requests.
 
+Of the 120 requests and streams that the table's clients lost, 48 are counted. The recorded bytes that were never sent (the row of SO_LINGER 0)
+moved none of its rows: each of these servers exits, or closes with close(2) or shutdown(2), with an answer in the queue. A queue that
+stayed full until then would prove a cut answer, but the kernel marks a socket (SOCK_NOSPACE) in poll(2) as in a write that found no room.
+A server that had written its whole answer and polled once more, whose client gets all, has the same mark.
+
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
 *lost*, and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
