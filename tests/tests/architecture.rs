@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/map.rs"]
 mod map;
 #[path = "architecture/pages.rs"]

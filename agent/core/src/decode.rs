@@ -2,33 +2,27 @@
 //!
 //! *Architecture invariant*: any bytes give an event or an error, never a panic; a record of an older version stays readable.
 
+mod fields;
+mod tcp;
+
 use bytes::Buf;
 use epitaph_ebpf as wire;
-use epitaph_ebpf::{Kind, armed_flags, call_abi, deliver_flags, disposition, signal_flags, tcp_flags, tcp_op};
+use epitaph_ebpf::{Kind, armed_flags, call_abi, deliver_flags, disposition, signal_flags};
 
 use crate::event::{
-    Armed, CgroupMkdir, CgroupRmdir, Client, Disposition, Event, ExitStatus, HeldSockets, OomVictim, PeerAnnouncement,
-    ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, Task, Tcp,
-    TcpCounts, TcpOp, TcpProgress, TcpState, UnseenSockets, si_code,
+    Armed, CgroupMkdir, CgroupRmdir, Disposition, Event, HeldSockets, OomVictim, PeerAnnouncement, ProcessExec, ProcessExit,
+    SignalDeliver, SignalDiscarded, SignalGenerate, SignalResult, SignalSet, TargetState, UnseenSockets, si_code,
 };
-use crate::ids::{CallAbi, CgroupId, Comm, Pid, Signal, SystemCall};
+use crate::ids::{CallAbi, CgroupId, Pid, SystemCall};
 use crate::text::escape;
 use crate::time::Boot;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// Also where there is not even a header.
-    #[error("record is cut short: {have} bytes where {need} were to come")]
-    Short { need: usize, have: usize },
-    #[error("record is too long: {have} bytes where {need} were to come")]
-    Long { need: usize, have: usize },
-    #[error("record is of kind {0}, which this version does not know: it was made by a newer epitaph")]
-    UnknownKind(u16),
-    #[error("record is of format version {0}, newer than {newest}: read it with the epitaph that made it or a later one", newest = wire::VERSION)]
-    NewerVersion(u16),
-    #[error("record says {field} = {value}, which cannot be")]
-    Value { field: &'static str, value: u64 },
-}
+pub use fields::DecodeError;
+use fields::{
+    Form, WITHOUT_CONTAINER, WITHOUT_V1_CGROUP, armed, armed_by, array, cgroup, comm, container, exit_status, signal, task,
+    v1_cgroup,
+};
+use tcp::tcp;
 
 /// One record, as the probes wrote it.
 ///
@@ -285,168 +279,6 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
-    let cgroup = Some(CgroupId::v2(b.get_u64_le())).filter(|cgroup| cgroup.is_known());
-    let container = container(b, form);
-    let netns = b.get_u32_le();
-    let (op, old, new) = (b.get_u8(), b.get_u8(), b.get_u8());
-    b.advance(1);
-    let (local, remote): ([u8; 16], [u8; 16]) = (array(b), array(b));
-    let (local_port, remote_port) = (b.get_u16_le(), b.get_u16_le());
-    let flags = b.get_u32_le();
-    let error = b.get_u32_le();
-    let reason = b.get_u32_le();
-    let tgid = Pid(b.get_u32_le());
-    let (last_sent, last_received) = (b.get_u32_le(), b.get_u32_le());
-    let jiffies = b.get_u32_le();
-    let (bytes_sent, bytes_received) = (b.get_u64_le(), b.get_u64_le());
-    let progress = match form.has_containers() {
-        true => Some(TcpProgress {
-            jiffies,
-            unacknowledged: b.get_u32_le(),
-            unsent: flags & tcp_flags::UNSENT != 0,
-            unread: b.get_u32_le(),
-            data_segments_sent: b.get_u32_le(),
-            data_segments_received: b.get_u32_le(),
-        })
-        .filter(|_| flags & tcp_flags::PROGRESS != 0),
-        false => None,
-    };
-    let op = match op {
-        tcp_op::STATE => TcpOp::State {
-            old: tcp_state("old_state", old)?,
-            new: tcp_state("new_state", new)?,
-        },
-        tcp_op::RESET_SENT => TcpOp::ResetSent {
-            reason,
-            state: (new != 0).then(|| tcp_state("new_state", new)).transpose()?,
-        },
-        tcp_op::RESET_RECEIVED => TcpOp::ResetReceived,
-        tcp_op::ERROR => TcpOp::Error { errno: error },
-        other => {
-            return Err(DecodeError::Value {
-                field: "op",
-                value: other.into(),
-            });
-        }
-    };
-    Ok(Tcp {
-        op,
-        cgroup,
-        container,
-        netns,
-        local: Tcp::address(local, local_port),
-        remote: Tcp::address(remote, remote_port),
-        has_socket: flags & tcp_flags::NO_SOCKET == 0,
-        unheld: flags & tcp_flags::UNHELD != 0,
-        not_syn: flags & tcp_flags::NOT_SYN != 0,
-        sequence: (flags & tcp_flags::SEQUENCE != 0).then_some(last_sent),
-        client: (flags & tcp_flags::CLIENT != 0).then_some(if flags & tcp_flags::KUBELET != 0 {
-            Client::Kubelet
-        } else {
-            Client::Other
-        }),
-        by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
-        by_shutdown: flags & tcp_flags::SHUTDOWN != 0,
-        foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
-        by_own: flags & tcp_flags::BY_OWN != 0,
-        sk_err: error,
-        tgid,
-        counts: (flags & tcp_flags::COUNTS != 0).then_some(TcpCounts {
-            bytes_sent,
-            bytes_received,
-            last_sent,
-            last_received,
-        }),
-        progress,
-    })
-}
-
-fn tcp_state(field: &'static str, state: u8) -> Result<TcpState, DecodeError> {
-    Ok(match state {
-        1 => TcpState::Established,
-        2 => TcpState::SynSent,
-        3 => TcpState::SynRecv,
-        4 => TcpState::FinWait1,
-        5 => TcpState::FinWait2,
-        6 => TcpState::TimeWait,
-        7 => TcpState::Close,
-        8 => TcpState::CloseWait,
-        9 => TcpState::LastAck,
-        10 => TcpState::Listen,
-        11 => TcpState::Closing,
-        12 => TcpState::NewSynRecv,
-        13 => TcpState::BoundInactive,
-        other => {
-            return Err(DecodeError::Value {
-                field,
-                value: other.into(),
-            });
-        }
-    })
-}
-
-fn task(b: &mut &[u8], form: Form) -> Task {
-    // Arrays, for one check of the length instead of one for each field: most records have one or two tasks.
-    let ids: [u8; 32] = array(b);
-    let (v1_cgroup, container) = (v1_cgroup(b, form), container(b, form));
-    let rest: [u8; 24] = array(b);
-    let (ids, rest) = (&mut &ids[..], &mut &rest[..]);
-    Task {
-        tgid: Pid(ids.get_u32_le()),
-        tid: Pid(ids.get_u32_le()),
-        ppid: Pid(ids.get_u32_le()),
-        ns_level: ids.get_u32_le(),
-        ns_pid: ids.get_u32_le(),
-        pidns: ids.get_u32_le(),
-        cgroup: cgroup(ids, form.hierarchy),
-        v1_cgroup,
-        container,
-        start: Boot(rest.get_u64_le()),
-        comm: comm(rest),
-    }
-}
-
-/// The last version of records whose tasks have no `v1_cgroup`.
-const WITHOUT_V1_CGROUP: u16 = 2;
-/// The last version without all that [`wire::VERSION`] lists first.
-const WITHOUT_CONTAINER: u16 = 3;
-
-/// The layout of a record.
-#[derive(Clone, Copy)]
-struct Form {
-    version: u16,
-    hierarchy: u32,
-}
-
-impl Form {
-    fn has_containers(self) -> bool {
-        self.version > WITHOUT_CONTAINER
-    }
-}
-
-fn v1_cgroup(b: &mut &[u8], form: Form) -> Option<CgroupId> {
-    let value = if form.version > WITHOUT_V1_CGROUP { b.get_u64_le() } else { 0 };
-    of_v1(value)
-}
-
-fn container(b: &mut &[u8], form: Form) -> Option<CgroupId> {
-    let value = if form.has_containers() { b.get_u64_le() } else { 0 };
-    let of_tasks = CgroupId {
-        hierarchy: form.hierarchy,
-        id: value,
-    };
-    of_v1(value).or(Some(of_tasks).filter(|cgroup| cgroup.is_known()))
-}
-
-fn of_v1(value: u64) -> Option<CgroupId> {
-    let (hierarchy, id) = wire::split_v1_cgroup(value)?;
-    Some(CgroupId {
-        hierarchy: hierarchy.into(),
-        id,
-    })
-}
-
 fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
     let (task, status) = (task(b, form), exit_status(b.get_u32_le())?);
     let mut rest: &[u8] = b;
@@ -471,56 +303,6 @@ fn process_exit(b: &mut &[u8], form: Form) -> Result<ProcessExit, DecodeError> {
         unobserved: form.has_containers() && has(armed_flags::UNOBSERVED),
         leaves_others: form.has_containers() && has(armed_flags::OTHERS),
     })
-}
-
-fn armed_by(b: &mut &[u8], form: Form) -> Option<Armed> {
-    let flags = b.get_u32_le();
-    let armed = armed(flags & armed_flags::ARMED != 0, flags & armed_flags::ARMS != 0);
-    form.has_containers().then_some(armed)
-}
-
-/// A reason alone arms nothing if the map is full.
-fn armed(is_armed: bool, arms: bool) -> Armed {
-    match (is_armed, arms) {
-        (false, _) => Armed::No,
-        (true, false) => Armed::Already,
-        (true, true) => Armed::ByThis,
-    }
-}
-
-fn cgroup(b: &mut &[u8], hierarchy: u32) -> CgroupId {
-    CgroupId {
-        hierarchy,
-        id: b.get_u64_le(),
-    }
-}
-
-fn signal(number: u32) -> Result<Signal, DecodeError> {
-    Signal::new(number).ok_or(DecodeError::Value {
-        field: "sig",
-        value: number.into(),
-    })
-}
-
-/// As wait(2) has it.
-fn exit_status(status: u32) -> Result<ExitStatus, DecodeError> {
-    match status & 0x7f {
-        0 => Ok(ExitStatus::Exited((status >> 8) as u8)),
-        number => Ok(ExitStatus::Signaled {
-            signal: signal(number)?,
-            core_dumped: status & 0x80 != 0,
-        }),
-    }
-}
-
-fn comm(b: &mut &[u8]) -> Comm {
-    Comm(array(b))
-}
-
-fn array<const N: usize>(b: &mut &[u8]) -> [u8; N] {
-    let mut bytes = [0; N];
-    b.copy_to_slice(&mut bytes);
-    bytes
 }
 
 #[cfg(any(test, feature = "fixtures"))]

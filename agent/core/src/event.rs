@@ -42,16 +42,13 @@ pub enum SignalResult {
     LoseInfo,
 }
 
-impl SignalResult {
-    pub const fn name(self) -> &'static str {
-        match self {
-            SignalResult::Delivered => "delivered",
-            SignalResult::Ignored => "ignored",
-            SignalResult::AlreadyPending => "already-pending",
-            SignalResult::OverflowFail => "overflow-fail",
-            SignalResult::LoseInfo => "lose-info",
-        }
-    }
+names! {
+    SignalResult:
+    Delivered => "delivered",
+    Ignored => "ignored",
+    AlreadyPending => "already-pending",
+    OverflowFail => "overflow-fail",
+    LoseInfo => "lose-info",
 }
 
 /// The signal's entry in the target's signal table.
@@ -63,15 +60,12 @@ pub enum Disposition {
     Handler,
 }
 
-impl Disposition {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Disposition::Unknown => "unknown",
-            Disposition::Default => "default",
-            Disposition::Ignore => "ignore",
-            Disposition::Handler => "handler",
-        }
-    }
+names! {
+    Disposition:
+    Unknown => "unknown",
+    Default => "default",
+    Ignore => "ignore",
+    Handler => "handler",
 }
 
 /// State of the target when the signal was generated.

@@ -15,6 +15,11 @@ pub use call::{CallAbi, SystemCall};
 #[serde(transparent)]
 pub struct Pid(pub u32);
 
+impl Pid {
+    /// PID 1 of the machine: the parent of a process whose own has exited.
+    pub const INIT: Pid = Pid(1);
+}
+
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

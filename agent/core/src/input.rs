@@ -86,18 +86,15 @@ pub enum SeenClients {
     All,
 }
 
-impl SeenClients {
-    pub const ALL: [SeenClients; 3] = [SeenClients::All, SeenClients::OfThisMachine, SeenClients::None];
-
+names! {
     /// As metrics and JSON name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SeenClients::None => "none",
-            SeenClients::OfThisMachine => "of_this_machine",
-            SeenClients::All => "all",
-        }
-    }
+    all SeenClients:
+    All => "all",
+    OfThisMachine => "of_this_machine",
+    None => "none",
+}
 
+impl SeenClients {
     /// What is not known where not all clients are seen, and what to do; None with all clients.
     pub const fn trouble(self) -> Option<(&'static str, &'static str)> {
         match self {

@@ -128,14 +128,11 @@ pub enum Asker {
     Karpenter,
 }
 
-impl Asker {
+names! {
     /// `epitaph.request.asker`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Asker::ClusterAutoscaler => "cluster-autoscaler",
-            Asker::Karpenter => "karpenter",
-        }
-    }
+    Asker:
+    ClusterAutoscaler => "cluster-autoscaler",
+    Karpenter => "karpenter",
 }
 
 impl Request {
@@ -206,6 +203,18 @@ pub struct PodTerminationFacts {
 impl PodContext {
     pub fn may_miss(&self, of: Unshown) -> bool {
         self.unshown.contains(&of)
+    }
+
+    /// The kubelet stopped the container for a probe, which can have a grace period of its own.
+    pub(crate) fn is_by_probe(&self) -> bool {
+        let by = |reason: &StopReason| matches!(reason.cause, Cause::Liveness | Cause::Startup);
+        self.stop_reason.as_ref().is_some_and(by)
+    }
+
+    /// The setting is the pod's own: a deletion may have asked for another, and a probe has one of its own.
+    pub(crate) fn grace_of_pod(&self) -> Option<Duration> {
+        let of_request = self.request.as_ref().filter(|_| !self.is_by_probe());
+        of_request.and_then(|request| request.spec_grace).or(self.grace)
     }
 
     /// "container `app`", for sentences.

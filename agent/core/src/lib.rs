@@ -3,6 +3,26 @@
 
 #![warn(unused_crate_dependencies)]
 
+/// The name of each variant, as exports have it; with `all` also the variants in order.
+macro_rules! names {
+    ($(#[$doc:meta])* all $of:ident: $($variant:ident => $name:literal,)+) => {
+        impl $of {
+            pub const ALL: [$of; [$($name),+].len()] = [$($of::$variant),+];
+        }
+        names! { $(#[$doc])* $of: $($variant => $name,)+ }
+    };
+    ($(#[$doc:meta])* $of:ident: $($variant:ident => $name:literal,)+) => {
+        impl $of {
+            $(#[$doc])*
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($of::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
 pub mod attribute;
 pub mod axes;
 pub mod container;

@@ -81,26 +81,17 @@ pub enum ShutdownKind {
     SoftReboot,
 }
 
-impl ShutdownKind {
-    pub const ALL: [ShutdownKind; 5] = [
-        ShutdownKind::PowerOff,
-        ShutdownKind::Reboot,
-        ShutdownKind::Halt,
-        ShutdownKind::Kexec,
-        ShutdownKind::SoftReboot,
-    ];
-
+names! {
     /// As logind writes it on the bus.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ShutdownKind::PowerOff => "power-off",
-            ShutdownKind::Reboot => "reboot",
-            ShutdownKind::Halt => "halt",
-            ShutdownKind::Kexec => "kexec",
-            ShutdownKind::SoftReboot => "soft-reboot",
-        }
-    }
+    all ShutdownKind:
+    PowerOff => "power-off",
+    Reboot => "reboot",
+    Halt => "halt",
+    Kexec => "kexec",
+    SoftReboot => "soft-reboot",
+}
 
+impl ShutdownKind {
     /// logind's other spelling, in `ScheduledShutdown`, is `poweroff`.
     pub fn parse(name: &str) -> Option<ShutdownKind> {
         match name {
@@ -152,6 +143,10 @@ pub struct Inhibitor {
 }
 
 impl Inhibitor {
+    pub fn blocks(&self) -> bool {
+        matches!(self.mode, InhibitMode::Block | InhibitMode::BlockWeak)
+    }
+
     pub fn is_for_shutdown(&self) -> bool {
         self.what.split(':').any(|what| what == "shutdown")
     }

@@ -371,6 +371,16 @@ pub struct Ended {
     pub reason: Option<String>,
 }
 
+/// The kubelet's reason of a restart of all containers in place, in `state.waiting` and `lastState.terminated`.
+pub(crate) const RESTARTING: &str = "RestartingAllContainers";
+
+impl Ended {
+    /// Without an id: the kubelet's own words about a container that it removed.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        self.id.is_none() && self.reason.as_deref() == Some(RESTARTING)
+    }
+}
+
 /// A pod that is gone from the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodGone {

@@ -227,15 +227,12 @@ pub enum DropReason {
     PodCap,
 }
 
-impl DropReason {
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropReason::TimelineCap => "timeline_cap",
-            DropReason::FactCap => "fact_cap",
-            DropReason::Memory => "memory",
-            DropReason::IndexCap => "index_cap",
-            DropReason::Unattributed => "unattributed",
-            DropReason::PodCap => "pod_cap",
-        }
-    }
+names! {
+    DropReason:
+    TimelineCap => "timeline_cap",
+    FactCap => "fact_cap",
+    Memory => "memory",
+    IndexCap => "index_cap",
+    Unattributed => "unattributed",
+    PodCap => "pod_cap",
 }

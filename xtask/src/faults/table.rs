@@ -11,7 +11,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "exit-code",
         what: "an exit code from 128 on loses its highest bit",
-        file: "agent/core/src/decode.rs",
+        file: "agent/core/src/decode/fields.rs",
         find: "0 => Ok(ExitStatus::Exited((status >> 8) as u8)),",
         replace: "0 => Ok(ExitStatus::Exited((status >> 8 & 0x7f) as u8)),",
         suites: CORE,

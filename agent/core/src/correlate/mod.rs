@@ -10,12 +10,14 @@
 //! *Architecture invariant*: no clock, no I/O, bounded memory. An event costs a few hash look-ups, however many subjects live.
 
 mod attribution;
+mod begin_end;
 mod containers;
 mod keeper;
 mod limits;
 mod node;
 mod pods;
 mod progress;
+mod readiness;
 mod subjects;
 mod units;
 
@@ -24,16 +26,15 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::attribute::path::Nodes;
 use crate::attribute::{Index, Question, Subject};
 use crate::container::ContainerFact;
 use crate::event::Event;
 use crate::ids::{CgroupId, ContainerId};
-use crate::input::{Input, LossScope, Observation};
+use crate::input::{Input, LossScope};
 use crate::ledger::{Hole, LossPlace, Origin, Whose};
 use crate::node::NodeEvent;
 use crate::pod::PodsState;
-use crate::report::{Answers, Command, DropReason, Report};
+use crate::report::{Answers, Command, Report};
 use crate::termination::Open;
 use crate::time::Boot;
 use crate::tolerances::BEHIND;
@@ -480,111 +481,6 @@ impl Correlator {
             let stuck = facts.and_then(|facts| self.pods.stuck(self.now, facts));
             answers.reports.extend(stuck.map(|stuck| Report::Stuck(Box::new(stuck))));
         }
-    }
-
-    /// `before`: time of the last input.
-    fn start(&mut self, before: Boot, observation: &Observation, answers: &mut Answers) {
-        let is_first = self.boot_id.is_empty();
-        let is_other_boot = !is_first && self.boot_id != observation.boot_id;
-        let mut ended = self.observed.min(before);
-        if is_other_boot {
-            // Another boot: its clock starts again, and nothing of the old boot runs.
-            self.now = before;
-            let running = self.running_pods();
-            self.node.next_boot_proves(self.pods.held_facts());
-            self.end(Open::NodeDown, answers);
-            self.pods.drops(&mut answers.reports);
-            let pods = std::mem::replace(&mut self.pods, Pods::new(self.limits));
-            let previous = PreviousPods::of(
-                pods,
-                std::mem::take(&mut self.boot_id),
-                before,
-                observation,
-                &mut answers.reports,
-            );
-            let mut out = FromNode::default();
-            let node = std::mem::take(&mut self.node).next_boot(before, running, observation, &mut out);
-            answers.reports.extend(out.reports);
-            ended = Boot(0);
-            let drops = self.subjects.take_drops();
-            let unattributed = self.attribution.take_unattributed();
-            let units = self.attribution.kubelet_units().to_vec();
-            let reported = std::mem::take(&mut self.units);
-            *self = Correlator::new(self.limits)
-                .with_kubelet_units(units)
-                .with_reported_units(reported);
-            self.node = node;
-            self.previous = previous;
-            self.subjects.add_drops(drops);
-            self.attribution.add_unattributed(unattributed);
-        }
-        let nodes = match observation.nodes_in_containers {
-            false => Nodes::Machine,
-            true => Nodes::Containers,
-        };
-        self.attribution.start(observation.cgroups, nodes);
-        self.subjects.start(ended, observation);
-        if !is_first {
-            // Terminations from before the gap are judged by the probes of that time.
-            self.subjects_due(self.now, answers);
-            self.expire(answers);
-        }
-        self.subjects.forget_probes();
-        self.scan = (!is_first && !is_other_boot).then(|| Scan::of(ended, observation.since));
-        self.now = self.now.max(observation.since);
-        self.observed = self.now;
-        self.node.start(observation, !is_first && !is_other_boot);
-        self.pods.clock(observation.since, observation.wall_offset);
-        self.pods.observed_since(observation.since);
-        if !is_first {
-            self.pods.resume();
-        }
-        self.boot_id.clone_from(&observation.boot_id);
-    }
-
-    /// What was not shown since the start has ended before it.
-    fn scanned(&mut self, answers: &mut Answers) {
-        let Some(scan) = self.scan.take() else { return };
-        let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.events);
-        self.became(answers);
-        let now = self.now;
-        self.attribute(answers, |attribution, take| {
-            for cgroup in removed {
-                take(attribution.removed(now, scan.gap.1, cgroup));
-            }
-        });
-    }
-
-    /// The end of this boot's input: terminations are reported, and stops in progress as far as they were observed. `open`: why it ended.
-    fn end(&mut self, open: Open, answers: &mut Answers) {
-        self.attribute(answers, Attributor::end);
-        self.subjects.end(self.now, open, &self.attribution, &mut self.events);
-        self.became(answers);
-        self.pods_due(self.now, answers);
-        // Of two boots before, the API has shown what it shows.
-        if let Some(previous) = self.previous.take() {
-            previous.end(self.now, &mut answers.reports);
-        }
-        let mut from_pods = FromPods::default();
-        match open {
-            Open::NodeDown => self.pods.end_of_boot(self.now, &self.boot_id, &mut from_pods),
-            _ => self.pods.end(self.now, &self.boot_id, &mut from_pods),
-        }
-        self.follow(from_pods, answers);
-    }
-
-    fn report_drops(&mut self, out: &mut Vec<Report>) {
-        let drops = self.subjects.take_drops();
-        let counts = [
-            (DropReason::TimelineCap, drops.timelines),
-            (DropReason::FactCap, drops.facts),
-            (DropReason::Memory, drops.memory),
-            (DropReason::IndexCap, self.attribution.take_index_drops()),
-            (DropReason::Unattributed, self.attribution.take_unattributed()),
-        ];
-        let dropped = counts.into_iter().filter(|(_, count)| *count > 0);
-        out.extend(dropped.map(|(reason, count)| Report::Dropped { reason, count }));
-        self.pods.drops(out);
     }
 
     /// All that is kept, in pieces of bounded size.

@@ -10,6 +10,7 @@ use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
 
 use super::Correlator;
+use super::attribution::task_of;
 use super::node::RunningPod;
 use super::subjects::SubjectEvent;
 
@@ -21,14 +22,11 @@ impl Correlator {
     pub fn subject_of(&self, event: &Event) -> Option<CgroupId> {
         let index = self.attribution.index();
         let place = match event {
-            Event::SignalGenerate(signal) => index.attribute(&signal.target),
-            Event::SignalDeliver(deliver) => index.attribute(&deliver.task),
-            Event::ProcessExit(exit) => index.attribute(&exit.task),
-            Event::ProcessExec(exec) => index.attribute(&exec.task),
             Event::OomVictim(oom) => Cow::Owned(self.attribution.oom_place(oom)),
             Event::CgroupRmdir(removed) => Cow::Owned(index.attribute_cgroup(removed.cgroup)),
             Event::Tcp(tcp) if tcp.client.is_none() => Cow::Owned(index.attribute_within(tcp.cgroup?)),
-            Event::Tcp(_) | Event::CgroupMkdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => return None,
+            Event::Tcp(_) | Event::SignalDiscarded(_) => return None,
+            event => index.attribute(task_of(event)?),
         };
         place.own()
     }
@@ -182,20 +180,14 @@ fn places(index: &Index, event: &Event) -> Vec<CgroupFact> {
     let of = |task: &Task| [Some(task.cgroup), task.v1_cgroup, task.container];
     let mut cgroups = BTreeSet::new();
     match event {
-        Event::SignalGenerate(signal) => cgroups.extend(of(&signal.sender).into_iter().chain(of(&signal.target)).flatten()),
-        Event::SignalDeliver(deliver) => cgroups.extend(of(&deliver.task).into_iter().flatten()),
-        Event::ProcessExit(exit) => cgroups.extend(of(&exit.task).into_iter().flatten()),
-        Event::ProcessExec(exec) => {
-            cgroups.extend(of(&exec.task).into_iter().flatten());
-            cgroups.extend([Some(exec.parent_cgroup), exec.parent_v1_cgroup].into_iter().flatten());
-        }
-        Event::OomVictim(oom) => cgroups.extend(oom.task.iter().flat_map(of).flatten()),
+        Event::SignalGenerate(signal) => cgroups.extend(of(&signal.sender).into_iter().flatten()),
+        Event::ProcessExec(exec) => cgroups.extend([Some(exec.parent_cgroup), exec.parent_v1_cgroup].into_iter().flatten()),
         Event::Tcp(tcp) => cgroups.extend(tcp.cgroup),
-        Event::CgroupRmdir(removed) => {
-            cgroups.insert(removed.cgroup);
-        }
-        Event::CgroupMkdir(_) | Event::PeerAnnouncement(_) | Event::SignalDiscarded(_) => {}
+        Event::CgroupRmdir(removed) => cgroups.extend([removed.cgroup]),
+        Event::SignalDiscarded(_) => return Vec::new(),
+        _ => {}
     }
+    cgroups.extend(task_of(event).into_iter().flat_map(of).flatten());
     let fact = |cgroup: CgroupId| {
         let path = index.exact_path(cgroup)?.to_string();
         Some(CgroupFact {

@@ -5,7 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::BufMut as _;
 
+use super::tcp::tcp_state;
 use super::*;
+use crate::event::{Client, ExitStatus, Task, Tcp, TcpCounts, TcpOp, TcpProgress, TcpState};
+use crate::ids::Comm;
 
 pub(super) fn header(at: u64, kind: Kind) -> Vec<u8> {
     let mut b = Vec::new();

@@ -5,7 +5,10 @@ use proptest::array::{uniform4, uniform16};
 use proptest::prelude::*;
 
 use super::encode::{encode, header};
+use super::tcp::tcp_state;
 use super::*;
+use crate::event::{Client, ExitStatus, Task, Tcp, TcpCounts, TcpOp, TcpProgress};
+use crate::ids::{Comm, Signal};
 
 proptest! {
     #[test]

@@ -1,7 +1,5 @@
 //! What may be missing of one termination: the view of the holes that the judgement reads.
 
-use std::time::Duration;
-
 use super::{Hole, Origin};
 use crate::event::Kind;
 use crate::time::Boot;
@@ -30,18 +28,9 @@ pub enum Claim {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingEvidence {
     holes: Vec<(Claim, Hole)>,
-    /// How many of its own processes' records were lost, and in which time; None if some were, or may have been, of others.
-    pub own_lost: Option<(u64, Duration)>,
 }
 
 impl MissingEvidence {
-    pub fn new(own_lost: Option<(u64, Duration)>) -> MissingEvidence {
-        MissingEvidence {
-            own_lost,
-            ..MissingEvidence::default()
-        }
-    }
-
     pub fn add(&mut self, claim: Claim, holes: impl IntoIterator<Item = Hole>) {
         self.holes.extend(holes.into_iter().map(|hole| (claim, hole)));
     }

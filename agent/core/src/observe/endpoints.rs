@@ -188,14 +188,13 @@ impl Endpoints {
             if waited < ENDPOINT_MOVES {
                 continue;
             }
-            let dropped = |reason| Output::Dropped { reason, count: 1 };
             let record = pods.get(&key.1);
             match record.map(|record| (record, record.ended)) {
-                Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(dropped(ObserverDropReason::BeginUnseen)),
+                Some((_, Some(_))) if endpoint.is_begin_unseen() => out.push(Output::dropped(ObserverDropReason::BeginUnseen)),
                 Some((record, Some(ended))) if pods.has_trace(record) => {
                     let continued = endpoint.terminating.is_none() && ended.earliest() > departed.at.plus(ENDPOINT_LAG);
                     if continued {
-                        out.push(dropped(ObserverDropReason::PodGoesOn));
+                        out.push(Output::dropped(ObserverDropReason::PodGoesOn));
                     } else if self.reported.insert(key.clone()) {
                         let pod = (record.identity.clone(), ended);
                         out.push(Output::Removal(Box::new(removal(endpoint, departed, pod, &key.0))));
@@ -204,9 +203,9 @@ impl Endpoints {
                 Some((_, Some(_))) => {}
                 _ if pods_in_gap || waited < BACK_WITHIN => continue,
                 // The Service dropped the endpoint, or the pod's termination was missed.
-                Some((record, None)) if pods.has_trace(record) => out.push(dropped(ObserverDropReason::PodGoesOn)),
+                Some((record, None)) if pods.has_trace(record) => out.push(Output::dropped(ObserverDropReason::PodGoesOn)),
                 Some((_, None)) => {}
-                None => out.push(dropped(ObserverDropReason::PodUnknown)),
+                None => out.push(Output::dropped(ObserverDropReason::PodUnknown)),
             }
             over.push(key.clone());
         }

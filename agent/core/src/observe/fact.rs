@@ -18,28 +18,19 @@ pub enum Watch {
     VolumeAttachments,
 }
 
-impl Watch {
-    pub const ALL: [Watch; 5] = [
-        Watch::EndpointSlices,
-        Watch::Pods,
-        Watch::Namespaces,
-        Watch::Nodes,
-        Watch::VolumeAttachments,
-    ];
+names! {
+    /// The resource, as RBAC and metrics name it.
+    all Watch:
+    EndpointSlices => "endpointslices",
+    Pods => "pods",
+    Namespaces => "namespaces",
+    Nodes => "nodes",
+    VolumeAttachments => "volumeattachments",
+}
 
+impl Watch {
     /// Without these nothing is reported; without the others, nothing about lost nodes or about volumes.
     pub const ESSENTIAL: [Watch; 3] = [Watch::EndpointSlices, Watch::Pods, Watch::Namespaces];
-
-    /// The resource, as RBAC and metrics name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Watch::EndpointSlices => "endpointslices",
-            Watch::Pods => "pods",
-            Watch::Namespaces => "namespaces",
-            Watch::Nodes => "nodes",
-            Watch::VolumeAttachments => "volumeattachments",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

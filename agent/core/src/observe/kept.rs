@@ -67,16 +67,11 @@ pub enum RemovalReason {
     Cluster,
 }
 
-impl RemovalReason {
-    pub const ALL: [RemovalReason; 3] = [RemovalReason::Age, RemovalReason::Namespace, RemovalReason::Cluster];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            RemovalReason::Age => "age",
-            RemovalReason::Namespace => "namespace",
-            RemovalReason::Cluster => "cluster",
-        }
-    }
+names! {
+    all RemovalReason:
+    Age => "age",
+    Namespace => "namespace",
+    Cluster => "cluster",
 }
 
 /// What goes, by reason: beyond a bound, of the node with the most, the oldest clean ones first, then the oldest.

@@ -11,15 +11,16 @@ pub mod election;
 mod endpoints;
 mod fact;
 pub mod kept;
+mod limits;
+mod moment;
 mod nodes;
+mod output;
 mod pods;
 mod replacements;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use crate::pod::{ApiClock, PodIdentity};
 use crate::time::Boot;
@@ -29,247 +30,20 @@ pub use fact::{
     ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
     NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
 };
+pub use limits::{ObserverDropReason, ObserverLimits};
+pub use moment::Moment;
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
     Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
     NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
+pub use output::{EndpointRemoval, Output, Replacement, Rule};
 
 use contact::{Contact, Seen};
 use endpoints::Endpoints;
 use nodes::Nodes;
 use pods::ClusterPods;
 use replacements::Replacements;
-
-/// Bounds of memory, where dropped objects are counted; and of patience.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObserverLimits {
-    /// Known pods, including those that are gone but still needed.
-    pub pods: usize,
-    /// Known endpoints, one per Service and pod.
-    pub endpoints: usize,
-    /// Terminated pods that wait for a replacement.
-    pub vacancies: usize,
-    /// Known nodes.
-    pub nodes: usize,
-    /// Pods of lost nodes, and pods that are being deleted.
-    pub lost_pods: usize,
-    /// After how long a held pod is reported as stuck.
-    pub stuck_after: Duration,
-}
-
-impl Default for ObserverLimits {
-    fn default() -> Self {
-        // Kubernetes' own largest cluster has 150 000 pods.
-        ObserverLimits {
-            pods: 150_000,
-            endpoints: 300_000,
-            vacancies: 10_000,
-            nodes: 15_000,
-            // A zone of a third of the largest cluster.
-            lost_pods: 50_000,
-            stuck_after: Duration::from_secs(120),
-        }
-    }
-}
-
-/// When a change was observed, on this machine's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    pub at: Boot,
-    /// The watch was interrupted before: the change may be earlier by up to this.
-    pub gap: Option<Duration>,
-}
-
-impl Moment {
-    const fn exact(at: Boot) -> Moment {
-        Moment { at, gap: None }
-    }
-
-    fn earliest(self) -> Boot {
-        self.at.minus(self.gap.unwrap_or_default())
-    }
-}
-
-/// The removal of one pod from one Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointRemoval {
-    pub pod: Arc<PodIdentity>,
-    /// Name of the Service, in the pod's namespace.
-    pub service: Arc<str>,
-    /// `http/TCP:8080`, or without a name `TCP:8080`.
-    pub ports: Arc<[String]>,
-    /// `IPv4`, `IPv6`: of the slices with the pod.
-    pub address_types: Vec<Arc<str>>,
-    /// The pod was first seen being deleted, finished or gone.
-    pub ended: Moment,
-    /// First terminating; if never terminating, first not ready, if close to the pod's termination; otherwise gone.
-    pub begin: Moment,
-    /// In no slice of the Service any more.
-    pub end: Moment,
-    pub terminating: Option<Moment>,
-    /// First not ready.
-    pub not_ready: Option<Moment>,
-    /// First not serving.
-    pub not_serving: Option<Moment>,
-    /// Since when, between begin and end, no endpoint of the Service was ready and kube-proxy used serving, terminating endpoints.
-    pub all_terminating: Option<Moment>,
-    /// The endpoint was ready and terminating at the same time, which only `publishNotReadyAddresses` causes.
-    pub publish_not_ready: bool,
-    /// As known at the time of the report.
-    pub api_clock: Option<ApiClock>,
-    /// The pod's node was lost: the root is the observer's own.
-    pub is_of_lost_node: bool,
-}
-
-impl EndpointRemoval {
-    /// When the endpoint stopped being ready, or was gone.
-    pub fn ready_until(&self) -> Moment {
-        self.not_ready.unwrap_or(self.end)
-    }
-
-    /// For how long the Service sent clients to a pod that was already being deleted, at least.
-    pub fn ready_after_end(&self) -> Duration {
-        match self.publish_not_ready {
-            // The Service wants that.
-            true => Duration::ZERO,
-            false => self.ready_until().earliest().since(self.ended.at),
-        }
-    }
-}
-
-/// The pod that replaced a terminated pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replacement {
-    /// The terminated pod.
-    pub pod: Arc<PodIdentity>,
-    /// The replacement, as it was when it became ready.
-    pub by: Arc<PodIdentity>,
-    pub rule: Rule,
-    pub created: Moment,
-    pub scheduled: Option<Moment>,
-    /// The last of its volumes that were attached to the lost node is attached to its own.
-    pub attached: Option<Moment>,
-    pub ready: Option<Moment>,
-    /// Ready; without that, the termination of the replacement or the end of our wait.
-    pub end: Moment,
-    /// As in [`EndpointRemoval::api_clock`].
-    pub api_clock: Option<ApiClock>,
-    /// The pod's node was lost: the root is the observer's own.
-    pub is_of_lost_node: bool,
-}
-
-/// The rule that identified a replacement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// The next pod of the same ReplicaSet (or ReplicationController), first terminated, first replaced.
-    NextOfReplicaSet,
-    /// Same StatefulSet, same name.
-    NameInStatefulSet,
-    /// Same DaemonSet, same node.
-    NodeOfDaemonSet,
-    /// Same Job, same completion index.
-    IndexInJob,
-    /// The next pod of a Job that has one pod at a time.
-    NextOfJob,
-}
-
-impl Rule {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Rule::NextOfReplicaSet => "next-of-replica-set",
-            Rule::NameInStatefulSet => "name-in-stateful-set",
-            Rule::NodeOfDaemonSet => "node-of-daemon-set",
-            Rule::IndexInJob => "index-in-job",
-            Rule::NextOfJob => "next-of-job",
-        }
-    }
-}
-
-/// The results of the machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    Removal(Box<EndpointRemoval>),
-    Replacement(Box<Replacement>),
-    NodeLost(Box<NodeLost>),
-    NodePhase(Box<NodePhase>),
-    ShuttingDown(Box<ShuttingDown>),
-    PodLost(Box<PodLost>),
-    VolumeDetach(Box<VolumeDetach>),
-    DuplicateRun(Box<DuplicateRun>),
-    LossAlarm(Box<LossAlarm>),
-    Ask(Ask),
-    Dropped { reason: ObserverDropReason, count: u64 },
-}
-
-impl Output {
-    /// The pod of the trace.
-    pub fn pod_mut(&mut self) -> Option<&mut Arc<PodIdentity>> {
-        match self {
-            Output::Removal(removal) => Some(&mut removal.pod),
-            Output::Replacement(replacement) => Some(&mut replacement.pod),
-            Output::PodLost(lost) => Some(&mut lost.pod),
-            Output::VolumeDetach(detach) => Some(&mut detach.pod),
-            Output::DuplicateRun(duplicate) => Some(&mut duplicate.pod),
-            Output::LossAlarm(alarm) => alarm.pod.as_mut(),
-            Output::NodeLost(_) | Output::NodePhase(_) | Output::ShuttingDown(_) | Output::Ask(_) | Output::Dropped { .. } => {
-                None
-            }
-        }
-    }
-}
-
-/// Why a change is not reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ObserverDropReason {
-    /// More pods than [`ObserverLimits::pods`].
-    PodCap,
-    /// More endpoints than [`ObserverLimits::endpoints`].
-    EndpointCap,
-    /// More open vacancies than [`ObserverLimits::vacancies`].
-    VacancyCap,
-    /// More nodes than [`ObserverLimits::nodes`].
-    NodeCap,
-    /// More pods of lost nodes than [`ObserverLimits::lost_pods`].
-    LostPodCap,
-    /// Too many VolumeAttachments, or volumes of lost nodes.
-    AttachmentCap,
-    /// The change had begun before the observation.
-    BeginUnseen,
-    /// An endpoint was removed, and the pods' watch never showed its pod.
-    PodUnknown,
-    /// An endpoint was removed, and its pod continues according to the pods' watch.
-    PodGoesOn,
-}
-
-impl ObserverDropReason {
-    pub const ALL: [ObserverDropReason; 9] = [
-        ObserverDropReason::PodCap,
-        ObserverDropReason::EndpointCap,
-        ObserverDropReason::VacancyCap,
-        ObserverDropReason::NodeCap,
-        ObserverDropReason::LostPodCap,
-        ObserverDropReason::AttachmentCap,
-        ObserverDropReason::BeginUnseen,
-        ObserverDropReason::PodUnknown,
-        ObserverDropReason::PodGoesOn,
-    ];
-
-    /// Name on metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ObserverDropReason::PodCap => "pod_cap",
-            ObserverDropReason::EndpointCap => "endpoint_cap",
-            ObserverDropReason::VacancyCap => "vacancy_cap",
-            ObserverDropReason::NodeCap => "node_cap",
-            ObserverDropReason::LostPodCap => "lost_pod_cap",
-            ObserverDropReason::AttachmentCap => "attachment_cap",
-            ObserverDropReason::BeginUnseen => "begin_unseen",
-            ObserverDropReason::PodUnknown => "pod_unknown",
-            ObserverDropReason::PodGoesOn => "pod_goes_on",
-        }
-    }
-}
 
 /// The state of one leader session: created when the Lease is acquired, dropped when the Lease is lost.
 #[derive(Debug)]

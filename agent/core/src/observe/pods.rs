@@ -163,10 +163,7 @@ impl ClusterPods {
         }
         let is_new = !self.known.contains_key(&uid);
         if is_new && self.known.len() >= self.most {
-            out.push(Output::Dropped {
-                reason: ObserverDropReason::PodCap,
-                count: 1,
-            });
+            out.push(Output::dropped(ObserverDropReason::PodCap));
             return None;
         }
         let record = self.known.entry(uid.clone()).or_insert_with(|| Record {

@@ -11,10 +11,7 @@ use crate::pod::PodIdentity;
 use crate::time::Boot;
 use crate::tolerances::{READY_WITHIN, REPLACED_AFTER_GONE, REPLACED_AT_ONCE};
 
-const DROPPED: Output = Output::Dropped {
-    reason: ObserverDropReason::VacancyCap,
-    count: 1,
-};
+const DROPPED: Output = Output::dropped(ObserverDropReason::VacancyCap);
 
 #[derive(Debug)]
 pub(super) struct Replacements {

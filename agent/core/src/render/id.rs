@@ -29,7 +29,7 @@ pub fn trace_id(key: &TerminationKey, main: Option<Pid>) -> TraceId {
         .number(key.cgroup.id)
         // An agent that started after the process knows the start from `/proc/PID/stat`; an agent that recorded the exec knows
         // the start exactly. Both must derive the same trace, so only the tick is hashed.
-        .number(key.main_start.0 / TICK_NS)
+        .number(key.main_start.unwrap_or_default().0 / TICK_NS)
         .number(main.map_or(0, |pid| pid.0.into()))
         .finish();
     TraceId::from_bytes(non_zero(hash))
@@ -210,7 +210,7 @@ mod tests {
         TerminationKey {
             boot_id: boot_id.into(),
             cgroup: CgroupId { hierarchy, id },
-            main_start: Boot(main_start),
+            main_start: Some(Boot(main_start)),
         }
     }
 

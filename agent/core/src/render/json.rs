@@ -3,19 +3,18 @@
 //! Times are RFC 3339 in UTC with nanoseconds, each with the same moment as `*_boot_ns`, `CLOCK_BOOTTIME` nanoseconds, which
 //! no clock step touches. Text that a process chose is escaped as in [`crate::ids::Comm`].
 
+mod context;
 mod node;
 mod objects;
+mod parts;
 mod pods;
-
-use std::time::Duration;
 
 use opentelemetry::trace::TraceId;
 use serde::Serialize;
 
 use crate::attribute::{Attribution, Runtime, Subject, UnknownCgroup};
 use crate::container::ContainerFact;
-use crate::event::{ExitStatus, Kind};
-use crate::ids::Signal;
+use crate::event::Kind;
 use crate::input::{CgroupMode, Observation, ProbeState};
 use crate::render::id;
 use crate::report::{StopSignalIgnored, Termination};
@@ -24,11 +23,12 @@ use crate::termination::{
 };
 use crate::text::escape;
 use crate::time::{Boot, WallOffset};
-use crate::verdict::{Advice, Evidence, Verdict};
 
 pub use node::{NodeDownObject, NodeShutdownObject, ending, node_down, node_shutdown, own_lock};
 use objects::*;
 pub use objects::{ChildOomObject, EarlyObject, LostObject, ObservingObject, ProbeObject, TerminationObject};
+pub(super) use parts::after_ms;
+use parts::{advice, code_or_signal, evidence, millis, time};
 pub use pods::{PodTerminationObject, pod_termination};
 
 /// One object as its line, newline included.
@@ -58,7 +58,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         cgroup_id: t.key.cgroup.id,
         boot_id: t.key.boot_id.clone(),
         trace_id: trace.to_string(),
-        kubernetes: t.kubernetes.as_ref().map(|context| pods::context(context, clock)),
+        kubernetes: t.kubernetes.as_ref().map(|context| context::context(context, clock)),
         node_shutdown: t.shutdown.as_ref().map(node::by_shutdown),
         verdict: v.headline,
         cause: v.cause,
@@ -78,7 +78,7 @@ fn in_trace(t: &Termination, clock: WallOffset, trace: TraceId) -> TerminationOb
         connections: connections(&t.traffic, clock),
         gaps: gaps(&t.gaps, clock),
         advice: advice(v),
-        evidence: evidence(v, t.begin, clock),
+        evidence: evidence(&v.evidence, t.begin, clock),
     }
 }
 
@@ -92,7 +92,7 @@ pub fn early(e: &StopSignalIgnored, observation: &Observation) -> EarlyObject {
         container: e.container.as_deref().map(container),
         cgroup_id: e.key.cgroup.id,
         trace_id: id::of_early(e).to_string(),
-        kubernetes: e.kubernetes.as_ref().map(|context| pods::context(context, clock)),
+        kubernetes: e.kubernetes.as_ref().map(|context| context::context(context, clock)),
         signal: e.signal.to_string(),
         sender: actor(&e.sender),
         disposition: e.disposition.name(),
@@ -162,25 +162,6 @@ pub fn probes_object(probes: &[(String, ProbeState)]) -> Vec<ProbeObject> {
         }
     };
     probes.iter().map(one).collect()
-}
-
-/// RFC 3339, UTC, nanoseconds.
-fn time(clock: WallOffset, at: Boot) -> String {
-    clock.wall(at).rfc3339()
-}
-
-/// Milliseconds to the microsecond: all that a reader can use, and no float noise after it.
-fn millis(d: Duration) -> f64 {
-    d.as_micros() as f64 / 1000.0
-}
-
-/// Negative for evidence before the begin of the termination.
-pub(super) fn after_ms(at: Boot, begin: Boot) -> f64 {
-    if at < begin {
-        -millis(begin.since(at))
-    } else {
-        millis(at.since(begin))
-    }
 }
 
 fn subject(subject: &Subject) -> SubjectObject {
@@ -295,13 +276,6 @@ fn status(exit: &MainExit, clock: WallOffset) -> StatusObject {
     }
 }
 
-fn code_or_signal(status: ExitStatus) -> (Option<u8>, Option<Signal>, bool) {
-    match status {
-        ExitStatus::Exited(code) => (Some(code), None, false),
-        ExitStatus::Signaled { signal, core_dumped } => (None, Some(signal), core_dumped),
-    }
-}
-
 fn oom(o: &OomKill, clock: WallOffset) -> OomObject {
     OomObject {
         time: time(clock, o.at),
@@ -318,7 +292,7 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
     ConnectionsObject {
         observed: t.observed,
         other_sockets: t.other_sockets,
-        since: (t.since != Boot(0)).then(|| time(clock, t.since)),
+        since: t.since.map(|since| time(clock, since)),
         accepted: t.accepted.count,
         accepted_first: moment(t.accepted, t.accepted.first),
         accepted_last: moment(t.accepted, t.accepted.last),
@@ -377,26 +351,6 @@ fn peer(peer: &ClientPeer) -> PeerObject {
         reset: peer.reset,
         cut: peer.cut,
     }
-}
-
-fn advice(v: &Verdict) -> Vec<AdviceObject> {
-    let one = |advice: &Advice| AdviceObject {
-        kind: advice.kind.name(),
-        seconds: advice.seconds,
-        text: escape(&advice.text),
-    };
-    v.advice.iter().map(one).collect()
-}
-
-fn evidence(v: &Verdict, begin: Boot, clock: WallOffset) -> Vec<EvidenceObject> {
-    let one = |e: &Evidence| EvidenceObject {
-        source: e.source.name(),
-        time: time(clock, e.at),
-        boot_ns: e.at,
-        after_begin_ms: after_ms(e.at, begin),
-        text: escape(&e.text),
-    };
-    v.evidence.iter().map(one).collect()
 }
 
 fn gaps(g: &Gaps, clock: WallOffset) -> GapsObject {

@@ -247,6 +247,7 @@ fn gaps(gaps: &Gaps, context: Option<&PodContext>, observation: &Observation) ->
         unobserved,
         inactive_probes,
         clock_step,
+        own_lost: _,
     } = gaps;
     let mut parts = Vec::new();
     if *late_start {

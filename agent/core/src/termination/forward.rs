@@ -1,24 +1,9 @@
 //! The way of a stop signal inside its container or unit, from the main process on.
 
-use super::{MainExit, Role};
+use super::process::{InnerProcess, MainExit, Role};
 use crate::event::{Disposition, SignalResult, TargetState};
-use crate::ids::{Comm, Pid, Signal};
+use crate::ids::{Pid, Signal};
 use crate::time::Boot;
-
-/// A process of the subject other than the main process, or the main process as the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InnerProcess {
-    pub tgid: Pid,
-    pub comm: Comm,
-    pub start: Boot,
-}
-
-impl InnerProcess {
-    /// The same process, whatever its name was.
-    pub fn is(&self, other: &InnerProcess) -> bool {
-        (self.tgid, self.start) == (other.tgid, other.start)
-    }
-}
 
 /// A process that ran before the stop signal, and got no signal from another process of the subject before the SIGKILL that ended it. Of a
 /// pid namespace, a process below PID 1.

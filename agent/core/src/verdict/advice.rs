@@ -3,65 +3,14 @@
 
 mod clients;
 mod grace;
+mod kind;
 
-use serde::Serialize;
-
-use super::Exit;
-use super::case::{Case, Judged};
+use super::case::Case;
+use super::{Exit, Judged};
 use crate::kubernetes::Reported;
 
 pub(super) use clients::NeededSleep;
-pub(super) use grace::whole_seconds;
-pub use grace::with_reserve;
-
-/// One setting that was measured to be wrong or tight.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Advice {
-    pub kind: AdviceKind,
-    /// The advised value in whole seconds; None where the measurement gives no number.
-    pub seconds: Option<u64>,
-    /// A clause with the measured numbers.
-    pub text: String,
-}
-
-/// Which setting to change, and in which direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdviceKind {
-    /// `terminationGracePeriodSeconds` was used up, or almost.
-    GraceLonger,
-    /// `terminationGracePeriodSeconds` is many times what the whole pod needed.
-    GraceShorter,
-    /// The preStop sleep ended while clients were still trying to connect.
-    PreStopSleepLonger,
-    /// The preStop sleep is far longer than clients needed.
-    PreStopSleepShorter,
-    /// The server must keep accepting while it drains: no sleep helps.
-    AcceptWhileDraining,
-}
-
-impl AdviceKind {
-    /// Kinds that exclude this advice: following both would leave too little time.
-    pub const fn excluded_by(self) -> &'static [AdviceKind] {
-        use AdviceKind::{AcceptWhileDraining, GraceLonger, GraceShorter, PreStopSleepLonger, PreStopSleepShorter};
-        match self {
-            GraceShorter => &[GraceLonger, PreStopSleepLonger, AcceptWhileDraining],
-            PreStopSleepShorter => &[PreStopSleepLonger],
-            GraceLonger | PreStopSleepLonger | AcceptWhileDraining => &[],
-        }
-    }
-
-    /// The `epitaph.advice.kind` of exports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AdviceKind::GraceLonger => "grace-longer",
-            AdviceKind::GraceShorter => "grace-shorter",
-            AdviceKind::PreStopSleepLonger => "pre-stop-sleep-longer",
-            AdviceKind::PreStopSleepShorter => "pre-stop-sleep-shorter",
-            AdviceKind::AcceptWhileDraining => "accept-while-draining",
-        }
-    }
-}
+pub use kind::{Advice, AdviceKind, Need, with_reserve};
 
 /// In order of kind, at most one of each.
 pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {
@@ -69,16 +18,6 @@ pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {
     list.extend(clients::advice(case));
     list.sort_by_key(|advice| advice.kind);
     list
-}
-
-/// The least value of a setting that one termination needed. Advice of a smaller value from another termination is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
-    /// The termination did not use the setting.
-    Nothing,
-    Seconds(u64),
-    /// More than was measured.
-    NotKnown,
 }
 
 /// Of the containers whose exit only the pod's status reports, those that may have run.

@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 
-use super::Verdict;
 use crate::event::ExitStatus;
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
@@ -57,11 +56,4 @@ impl Deref for Case<'_> {
     fn deref(&self) -> &TerminationFacts {
         self.facts
     }
-}
-
-/// A case with its verdict: what a pod's verdict is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
-    pub case: Case<'a>,
-    pub verdict: &'a Verdict,
 }

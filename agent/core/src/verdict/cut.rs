@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Cause;
-use super::case::{Case, Judged};
+use super::case::Case;
 use super::spent::Spent;
+use super::{Cause, Judged};
 use crate::kubernetes::{PodContext, Request};
 use crate::termination::Role;
 use crate::tolerances::RESOLUTION;

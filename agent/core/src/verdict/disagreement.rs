@@ -41,29 +41,19 @@ pub enum Was {
     OomKill,
 }
 
-impl Said {
-    pub const ALL: [Said; 3] = [Said::OomKilled, Said::Placeholder, Said::ExitCode];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Said::OomKilled => "OOMKilled",
-            Said::Placeholder => "placeholder",
-            Said::ExitCode => "exit-code",
-        }
-    }
+names! {
+    all Said:
+    OomKilled => "OOMKilled",
+    Placeholder => "placeholder",
+    ExitCode => "exit-code",
 }
 
-impl Was {
-    pub const ALL: [Was; 4] = [Was::Exit0, Was::ExitCode, Was::Signal, Was::OomKill];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Was::Exit0 => "exit-0",
-            Was::ExitCode => "exit-code",
-            Was::Signal => "signal",
-            Was::OomKill => "oom-kill",
-        }
-    }
+names! {
+    all Was:
+    Exit0 => "exit-0",
+    ExitCode => "exit-code",
+    Signal => "signal",
+    OomKill => "oom-kill",
 }
 
 impl Disagreement {

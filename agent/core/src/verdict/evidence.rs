@@ -172,14 +172,14 @@ fn clients(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
 
 fn accepted(case: &Case<'_>) -> String {
     let traffic = case.traffic();
-    let before_stop = case.stop().is_some_and(|stop| traffic.since < stop.at);
+    let before_stop = traffic.since.filter(|since| case.stop().is_some_and(|stop| *since < stop.at));
     match before_stop {
-        true => format!(
+        Some(since) => format!(
             "accepted since the deletion request, the last one {} after the request",
-            seconds(traffic.accepted.last.since(traffic.since))
+            seconds(traffic.accepted.last.since(since))
         ),
-        false if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
-        false => "accepted after the stop signal".to_owned(),
+        None if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
+        None => "accepted after the stop signal".to_owned(),
     }
 }
 

@@ -43,32 +43,21 @@ pub struct HeldVerdict {
     pub sentence: String,
 }
 
-impl HeldBy {
-    pub const ALL: [HeldBy; 7] = [
-        HeldBy::Runtime,
-        HeldBy::Sandbox,
-        HeldBy::Network,
-        HeldBy::Volume,
-        HeldBy::Kubelet,
-        HeldBy::Finalizer,
-        HeldBy::Api,
-    ];
+names! {
+    /// Name on metrics.
+    all HeldBy:
+    Runtime => "runtime",
+    Sandbox => "sandbox",
+    Network => "network",
+    Volume => "volume",
+    Kubelet => "kubelet",
+    Finalizer => "finalizer",
+    Api => "api",
+}
 
+impl HeldBy {
     pub const fn row(self) -> &'static HeldRow {
         &TABLE[self as usize]
-    }
-
-    /// Name on metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            HeldBy::Runtime => "runtime",
-            HeldBy::Sandbox => "sandbox",
-            HeldBy::Network => "network",
-            HeldBy::Volume => "volume",
-            HeldBy::Kubelet => "kubelet",
-            HeldBy::Finalizer => "finalizer",
-            HeldBy::Api => "api",
-        }
     }
 }
 

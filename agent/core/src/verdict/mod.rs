@@ -24,7 +24,7 @@ use crate::time::Boot;
 
 pub use crate::axes::{Cause, Exit, ShutdownOutcome, TrafficAxis};
 pub use advice::{Advice, AdviceKind};
-pub use case::{Case, Judged};
+pub use case::Case;
 pub use cut::is_grace_cut;
 pub use disagreement::{Disagreement, Said, Was};
 pub use judge::{Judgement, judge};
@@ -104,4 +104,11 @@ pub struct Verdict {
     pub disagreement: Option<Disagreement>,
     /// In order of time.
     pub evidence: Vec<Evidence>,
+}
+
+/// A case with its verdict: what a pod's verdict is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a> {
+    pub case: Case<'a>,
+    pub verdict: &'a Verdict,
 }

@@ -1,6 +1,6 @@
 //! Many containers, one verdict.
 
-use super::case::Judged;
+use super::Judged;
 use super::table::row;
 use super::{Cause, Disagreement, Evidence, Exit, TrafficAxis, Verdict, advice};
 use crate::kubernetes::{PodTerminationFacts, Reported};

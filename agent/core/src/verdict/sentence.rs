@@ -5,6 +5,8 @@ mod inside;
 mod kubernetes;
 mod oom;
 mod remedy;
+mod settings;
+mod signals;
 mod unknown;
 
 use super::case::Case;
@@ -13,19 +15,18 @@ use super::words::*;
 use super::{Cause, Exit, TrafficAxis};
 use clients::clients;
 pub use inside::{discarded_inside, raised_in_vain};
-pub(super) use kubernetes::own_grace as grace_of_pod;
 pub(super) use remedy::remedy;
+use settings::refused_call;
+use signals::{by_cgroup, killed, sender_of, sent, unfinished};
+pub use unknown::OBSERVATION_ENDED;
 use unknown::{late_start, unknown};
 
-use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
-use crate::ids::{Signal, SystemCall};
+use crate::event::{Disposition, ExitStatus, SignalResult};
+use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::ledger::{Claim, Hole, Origin};
-use crate::termination::{Fatal, MainProcess, Role, Stop};
+use crate::termination::{MainProcess, Role};
 use crate::tolerances::{CHILD_REACH, HANDLER_LATE, YOUNG};
-
-/// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
-pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
 
 pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis) -> String {
     let how = how_it_ended(case, finding);
@@ -178,7 +179,7 @@ fn took(case: &Case<'_>) -> String {
 
 fn blocked(case: &Case<'_>, how: Blocked) -> String {
     let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
-    let unread = match remedy::had_no_time(case, how) {
+    let unread = match settings::had_no_time(case, how) {
         true => "which had no time to act on the signal".to_owned(),
         false => inside::unread(how, signal),
     };
@@ -291,28 +292,6 @@ fn stopped(case: &Case<'_>) -> String {
     }
 }
 
-/// "the container runtime sent SIGTERM to PID 1 `sh`".
-fn sent(case: &Case<'_>) -> String {
-    let Some(stop) = case.stop() else { return String::new() };
-    format!("{} sent {} to {}", sender_of(case, stop), stop.signal, target(case.main()))
-}
-
-fn sender_of(case: &Case<'_>, stop: &Stop) -> String {
-    match stop.sender.role {
-        Role::Kernel => "the terminal".to_owned(),
-        Role::Unknown => "an unknown sender".to_owned(),
-        _ => runtime(case, &stop.sender),
-    }
-}
-
-/// A shutdown, where one may have begun.
-fn unfinished(case: &Case<'_>) -> &'static str {
-    match remedy::may_serve_on(case) {
-        true => "the process did not exit",
-        false => "the shutdown did not finish",
-    }
-}
-
 /// The words between the stop signal and the exit. A handler ran only if the kernel recorded its entry.
 fn ran_handler(case: &Case<'_>) -> String {
     let sent_on = inside::sent_on(case).map_or(String::new(), |sent_on| format!(" and {sent_on}"));
@@ -343,24 +322,6 @@ fn discarded(main: Option<&MainProcess>, signal: Signal, disposition: Dispositio
         (Disposition::Handler | Disposition::Unknown, None) => format!("{who} ignores {signal}"),
     };
     format!("{why}, so the kernel discarded {what}")
-}
-
-fn killed(case: &Case<'_>) -> String {
-    let Some(kill) = case.kill() else {
-        return "the process was killed".to_owned();
-    };
-    let after = case
-        .stop()
-        .map_or(String::new(), |stop| format!(" {} later", seconds(kill.at.since(stop.at))));
-    format!(
-        "{} sent SIGKILL{}{after}",
-        runtime(case, &kill.sender),
-        by_cgroup(kill.cgroup_kill)
-    )
-}
-
-fn by_cgroup(cgroup_kill: bool) -> &'static str {
-    if cgroup_kill { " through cgroup.kill" } else { "" }
 }
 
 fn default_action(case: &Case<'_>, who: &str) -> String {
@@ -419,12 +380,6 @@ fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {
         format!(": a seccomp filter refused the system call {call}")
     });
     format!("{who} {how} {signal}{core}{while_stopping}{}{call}", young(case))
-}
-
-/// The system call at which a seccomp filter ended the main process.
-fn refused_call(case: &Case<'_>) -> Option<SystemCall> {
-    let is_refusal = |fatal: &&Fatal| fatal.signal == Signal::SYS && fatal.code == si_code::SYS_SECCOMP;
-    case.fatal().filter(is_refusal)?.call
 }
 
 /// Not "crashed with": a signal between two processes below PID 1 has no record without a stop.

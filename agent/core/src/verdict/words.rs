@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::case::Case;
-use super::judge::Hook;
 use crate::attribute::{Attribution, Subject};
 use crate::event::{ExitStatus, Kind};
 use crate::ids::{Pid, Signal};
-use crate::pod::PreStop;
 use crate::termination::{Actor, ClientPeer, MainProcess, OomRole, PeerPlace, Role, Traffic};
 use crate::time::Boot;
 
@@ -58,7 +56,7 @@ pub(super) fn is_named(case: &Case<'_>, sender: &Actor) -> bool {
 
 /// PID 1 of the machine.
 pub(super) fn is_systemd(sender: &Actor) -> bool {
-    sender.tgid == Pid(1) && has_its_name(sender)
+    sender.tgid == Pid::INIT && has_its_name(sender)
 }
 
 fn has_its_name(sender: &Actor) -> bool {
@@ -158,6 +156,15 @@ pub fn seconds(d: Duration) -> String {
     }
 }
 
+/// Grace periods are whole seconds in the API.
+pub(super) fn whole_seconds(d: Duration) -> String {
+    if d.subsec_nanos() == 0 {
+        format!("{} s", d.as_secs())
+    } else {
+        seconds(d)
+    }
+}
+
 /// Names that begin with a small letter keep it.
 pub(super) fn upper(text: String) -> String {
     if text.starts_with("systemd ") {
@@ -207,33 +214,12 @@ pub(super) fn how(status: ExitStatus) -> String {
     }
 }
 
-impl Hook<'_> {
-    /// "preStop hook `drain.sh`".
-    pub fn name(&self) -> String {
-        match &self.run.hook {
-            PreStop::Exec { program } => format!("preStop hook `{}`", escaped(program, 64)),
-            PreStop::HttpGet { .. } => "preStop httpGet hook".to_owned(),
-            PreStop::TcpSocket { .. } => "preStop tcpSocket hook".to_owned(),
-            PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
-        }
-    }
-
-    /// Of one that failed: the evidence, bounded and escaped.
-    pub fn failure(&self) -> String {
-        match (self.run.status, &self.run.failed) {
-            (Some(status), _) => how(status),
-            (None, Some(failed)) => format!("FailedPreStopHook: {}", quoted(failed)),
-            (None, None) => String::new(),
-        }
-    }
-}
-
 /// A message can contain any text: an Event's message contains the hook's own output.
 pub(super) fn quoted(message: &str) -> String {
     format!("\"{}\"", escaped(message, 120))
 }
 
-fn escaped(text: &str, limit: usize) -> String {
+pub(super) fn escaped(text: &str, limit: usize) -> String {
     let mut short: String = text.chars().take(limit).collect();
     if short.len() < text.len() {
         short.push('…');

@@ -295,7 +295,7 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     t.facts.traffic.kubelet.broken = one;
     t.facts.traffic.refused_known = one;
     t.facts.traffic.peers = peers();
-    t.facts.traffic.since = ms(10);
+    t.facts.traffic.since = Some(ms(10));
     t.facts.traffic.listeners[0].by_exit = true;
     t.facts.kill.as_mut().expect("a kill").cgroup_kill = true;
     t.facts.exit.as_mut().expect("an exit").status = ExitStatus::Signaled {
@@ -371,9 +371,9 @@ fn an_unobserved_count_differs_from_a_count_of_0() {
     };
     let mut t = clean(7);
     assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED]);
-    t.facts.traffic.since = ms(0);
+    t.facts.traffic.since = Some(ms(0));
     assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED], "from the stop signal on");
-    t.facts.traffic.since = ms(5);
+    t.facts.traffic.since = Some(ms(5));
     assert_eq!(counts(&t), [key::CONNECTIONS_OBSERVED, key::CONNECTIONS_SINCE]);
     t.facts.traffic.observed = false;
     assert_eq!(counts(&t), [""; 0]);

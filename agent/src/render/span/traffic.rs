@@ -71,8 +71,8 @@ pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
         Some(request) => Some(request.latest),
         None => t.stop.as_ref().map(|stop| stop.at),
     };
-    if traffic.since != Boot(0) && expected != Some(traffic.since) {
-        a.text(key::CONNECTIONS_SINCE, at.rfc3339(traffic.since));
+    if let Some(since) = traffic.since.filter(|since| expected != Some(*since)) {
+        a.text(key::CONNECTIONS_SINCE, at.rfc3339(since));
     }
     if traffic.accepted.count > 0 {
         a.text(key::ACCEPTED_FIRST_AT, at.rfc3339(traffic.accepted.first));

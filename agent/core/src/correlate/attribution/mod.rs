@@ -2,6 +2,8 @@
 //!
 //! Attribution does not know how the evidence is used: the subjects follow.
 
+mod about;
+mod evidence;
 mod sender;
 
 use std::borrow::Cow;
@@ -10,15 +12,16 @@ use std::sync::Arc;
 
 use crate::attribute::path::Nodes;
 use crate::attribute::{Attribution, Index, Question, Subject, UnknownCgroup};
-use crate::event::{
-    Armed, Client, Event, Kind, OomVictim, ProcessExec, ProcessExit, SignalDeliver, SignalDiscarded, SignalGenerate, Task, Tcp,
-};
+use crate::event::{Event, OomVictim, Task, Tcp};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::{CgroupFact, CgroupMode, ProcessFact};
 use crate::time::Boot;
 
 use super::Limits;
-pub(super) use sender::{INIT, Sender};
+use about::{is_of, party};
+pub(super) use about::{kind, task_of};
+pub(super) use evidence::{Attributed, Concerned, Evidence, Taker, What};
+pub(super) use sender::Sender;
 
 /// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
 pub const KUBELET_UNITS: &[&str] = &[
@@ -42,83 +45,6 @@ const PARTIES: usize = 8;
 const KEPT: usize = 64;
 /// Most cgroups of the kubelet that are kept: one, or a few below a larger unit.
 const KUBELETS: usize = 64;
-
-/// Takes what is attributed, piece by piece: nothing is moved into a list, because a record is large.
-pub(super) type Taker<'t> = dyn FnMut(Attributed<'_>) + 't;
-
-/// A kernel event or a process, with its subject.
-#[derive(Debug)]
-pub(super) enum Attributed<'a> {
-    /// About a process or a socket of a subject.
-    Evidence(Evidence<'a>),
-    /// A cgroup was removed. `subject` if the cgroup was a subject's own, even without any event in the cgroup.
-    Removed {
-        at: Boot,
-        cgroup: CgroupId,
-        subject: Option<Subject>,
-    },
-    /// An event that could not be attributed, or not kept until it can be.
-    Dropped { at: Boot, kind: Kind, of: Concerned },
-    /// The end of a connect, as the client's own socket showed it. `of`: see [`Attributor::client`].
-    Client {
-        at: Boot,
-        tcp: &'a Tcp,
-        by: Client,
-        of: CgroupId,
-    },
-}
-
-/// Whom a dropped event may concern.
-#[derive(Clone, Debug)]
-pub(super) enum Concerned {
-    Anybody,
-    /// The subject with this cgroup, which may become known later.
-    Cgroup(CgroupId),
-    /// The subjects around the cgroup with this path and below it.
-    Around {
-        hierarchy: u32,
-        path: Arc<str>,
-    },
-}
-
-#[derive(Debug)]
-pub(super) struct Evidence<'a> {
-    pub at: Boot,
-    /// The subject's own cgroup.
-    pub own: CgroupId,
-    pub subject: &'a Subject,
-    /// The owner of the v2 cgroup that the process's sockets count for, if the subject is a container that only v1 knows.
-    pub sockets_of: Option<(CgroupId, Subject)>,
-    pub what: What<'a>,
-}
-
-#[derive(Debug)]
-pub(super) enum What<'a> {
-    Signal {
-        signal: &'a SignalGenerate,
-        sender: Sender<'a>,
-    },
-    Deliver(&'a SignalDeliver),
-    Discarded(&'a SignalDiscarded),
-    Exit(&'a ProcessExit),
-    /// `outside`: the executing process came from outside the subject.
-    Exec {
-        exec: &'a ProcessExec,
-        outside: bool,
-    },
-    /// None: only the pid is known.
-    Oom {
-        victim: Option<Task>,
-        armed: Option<Armed>,
-    },
-    Tcp(&'a Tcp),
-    /// A process that `/proc` shows; `sockets_of` as above, for each of its cgroups of v2.
-    Process {
-        fact: &'a ProcessFact,
-        outside: bool,
-        sockets_of: Vec<(CgroupId, Subject)>,
-    },
-}
 
 /// The result for an event.
 enum Placed {
@@ -502,46 +428,5 @@ impl Attributor {
             Attribution::Subject(subject, own) => Some((own, subject)),
             _ => None,
         }
-    }
-}
-
-fn task_of(event: &Event) -> Option<&Task> {
-    match event {
-        Event::SignalGenerate(signal) => Some(&signal.target),
-        Event::SignalDeliver(deliver) => Some(&deliver.task),
-        Event::ProcessExit(exit) => Some(&exit.task),
-        Event::ProcessExec(exec) => Some(&exec.task),
-        Event::OomVictim(oom) => oom.task.as_ref(),
-        Event::SignalDiscarded(discarded) => Some(&discarded.task),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::Tcp(_) | Event::PeerAnnouncement(_) => None,
-    }
-}
-
-/// Whose noise an event is: a container's with all that is nested in it, or a cgroup's.
-fn party(event: &Event) -> CgroupId {
-    let of = match event {
-        Event::Tcp(tcp) => tcp.container.or(tcp.cgroup),
-        event => task_of(event).map(|task| task.container.or(task.v1_cgroup).unwrap_or(task.cgroup)),
-    };
-    of.unwrap_or_default()
-}
-
-/// The kind of an event that can be evidence about a subject.
-pub(super) fn kind(event: &Event) -> Option<Kind> {
-    match event {
-        Event::SignalGenerate(_) => Some(Kind::SignalGenerate),
-        Event::SignalDeliver(_) | Event::SignalDiscarded(_) => Some(Kind::SignalDeliver),
-        Event::ProcessExit(_) => Some(Kind::ProcessExit),
-        Event::ProcessExec(_) => Some(Kind::ProcessExec),
-        Event::OomVictim(_) => Some(Kind::OomVictim),
-        Event::Tcp(_) => Some(Kind::Tcp),
-        Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => None,
-    }
-}
-
-fn is_of(event: &Event, cgroup: CgroupId) -> bool {
-    match event {
-        Event::Tcp(tcp) => tcp.cgroup == Some(cgroup),
-        event => task_of(event).is_some_and(|task| task.cgroup == cgroup || task.v1_cgroup == Some(cgroup)),
     }
 }

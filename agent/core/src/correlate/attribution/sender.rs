@@ -27,8 +27,6 @@ const MANAGERS: [&str; 14] = [
 /// A container's monitor: `libpod-conmon-<id>.scope`, `crio-conmon-<id>.scope`.
 const MONITORS: [&str; 2] = ["libpod-conmon-", "crio-conmon-"];
 
-pub(in crate::correlate) const INIT: Pid = Pid(1);
-
 /// The sender of a signal to a subject.
 #[derive(Debug)]
 pub(in crate::correlate) struct Sender<'a> {
@@ -94,7 +92,7 @@ fn role(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGene
     // PID 1 of the machine manages the units, and the scopes of containers. A container may name the cgroups below its own as it likes:
     // what these say holds for the containers inside it only.
     let may_manage = is_around || !matches!(place, Attribution::Subject(Subject::Container { .. }, _));
-    if sender.tgid == INIT || may_manage && is_manager(index, home(sender, place), place) {
+    if sender.tgid == Pid::INIT || may_manage && is_manager(index, home(sender, place), place) {
         return Role::Runtime;
     }
     if is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _)) {
@@ -108,7 +106,7 @@ fn role(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGene
     // A process that has lost its parent is a child of PID 1, as half of the machine is.
     let parent = target.ppid;
     let descends = [sender.tgid, sender.ppid, signal.sender_grandparent].contains(&parent);
-    match parent > INIT && descends {
+    match parent > Pid::INIT && descends {
         true if sender.tgid == parent => Role::Runtime,
         // A relative in a cgroup that was not seen: the runtime, or a sibling container whose record was lost.
         true if matches!(place, Attribution::Unknown(_)) => Role::Unknown,
@@ -122,8 +120,8 @@ fn role(index: &Index, (own, subject): (CgroupId, &Subject), signal: &SignalGene
 fn role_for_unit(signal: &SignalGenerate, place: &Attribution, is_around: bool) -> Role {
     let (sender, target) = (&signal.sender, &signal.target);
     let is_around = is_around && matches!(place, Attribution::Subject(Subject::Unit { .. }, _));
-    let is_parent = target.ppid > INIT && target.ppid == sender.tgid;
-    if sender.tgid == INIT || is_around || is_parent {
+    let is_parent = target.ppid > Pid::INIT && target.ppid == sender.tgid;
+    if sender.tgid == Pid::INIT || is_around || is_parent {
         Role::Runtime
     } else {
         Role::Other

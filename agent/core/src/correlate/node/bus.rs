@@ -1,43 +1,14 @@
 //! logind and systemd on the bus: states, signals, jobs, locks.
 
-use std::time::Duration;
-
-use super::{FromNode, LOCKS, Left, NodeMachine, TEXT};
+use super::NodeMachine;
+use super::parts::{FromNode, LOCKS, Left, TEXT};
 use crate::ids::PodUid;
-use crate::node::{BusState, InhibitMode, Inhibitor, KubeletState, OwnLock, ShutdownKind, SignalSender};
+use crate::node::{BusState, Inhibitor, KubeletState, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{Ending, Lock, NodeDown};
 use crate::text::bounded;
 use crate::time::Boot;
-use crate::tolerances::{BUS_APART, BUS_REACH, SPOOF_SLACK};
-
-/// Whether messages may be missing.
-#[derive(Debug, Default)]
-pub(super) struct Bus {
-    connected: Option<Boot>,
-    /// Why it is not.
-    reason: Option<String>,
-    /// Last time at which a message may be missing, and why.
-    gap: Option<(Boot, String)>,
-}
-
-impl Bus {
-    pub fn begin(&mut self, since: Boot) {
-        if self.connected.take().is_some() {
-            self.gap = Some((since, "epitaph was not observing".to_owned()));
-        }
-    }
-
-    /// Why the begin of a shutdown at `at` may have been missed; None if it was observed.
-    pub fn doubt(&self, at: Boot, limit: Option<Duration>) -> Option<String> {
-        let reach = limit.unwrap_or_default().max(BUS_REACH);
-        let gap = self.gap.as_ref().filter(|(when, _)| when.plus(reach) >= at);
-        match self.connected {
-            Some(since) if since <= at => gap.map(|(_, reason)| reason.clone()),
-            _ => Some(self.reason.clone().unwrap_or_else(|| "logind was not observed".to_owned())),
-        }
-    }
-}
+use crate::tolerances::{BUS_APART, SPOOF_SLACK};
 
 impl NodeMachine {
     pub(super) fn bus_state(&mut self, now: Boot, state: BusState, out: &mut FromNode) {
@@ -294,8 +265,4 @@ fn tamed(sender: SignalSender) -> SignalSender {
             unit: unit.map(text),
         },
     }
-}
-
-pub(super) fn blocks(lock: &Inhibitor) -> bool {
-    matches!(lock.mode, InhibitMode::Block | InhibitMode::BlockWeak)
 }

@@ -1,69 +1,20 @@
 //! What the kernel shows of a shutdown: signals to PID 1, those of systemd-shutdown, which is PID 1 by then, and systemd's own stop signals
 //! to pods and services alike.
 
-use std::collections::BTreeSet;
-
-use super::open::InProgress;
-use super::{FromNode, NodeMachine};
+use super::NodeMachine;
+use super::parts::FromNode;
+use super::sweep::Stop;
 use crate::attribute::Subject;
 use crate::event::{Event, Kind, SignalGenerate};
-use crate::ids::{CgroupId, Pid, PodUid, Signal};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
-use crate::tolerances::STOP_SWEEP;
 
-const INIT: Pid = Pid(1);
 /// `comm` of `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.
 const SHUTDOWN: &[u8] = b"systemd-shutdow";
 /// glibc's SIGRTMIN.
 const RTMIN: u8 = 34;
-
-/// Pods, and services, that are stopped within [`STOP_SWEEP`]: fewer are an administrator's `systemctl stop`.
-const SWEPT: usize = 2;
-/// Most stop signals that are kept of one.
-const STOPS: usize = 512;
-
-/// What systemd has stopped of late. It knows containers as scopes, which only their runtime ends, until the machine goes down.
-#[derive(Debug, Default)]
-pub(super) struct Sweep {
-    stops: Vec<Stop>,
-}
-
-#[derive(Debug)]
-struct Stop {
-    at: Boot,
-    own: CgroupId,
-    /// None: a service.
-    pod: Option<PodUid>,
-}
-
-impl Sweep {
-    /// When it began, once it is one.
-    fn add(&mut self, stop: Stop) -> Option<Boot> {
-        let since = stop.at.minus(STOP_SWEEP);
-        self.stops.retain(|known| known.at >= since);
-        if self.stops.len() < STOPS {
-            self.stops.push(stop);
-        }
-        let pods: BTreeSet<&PodUid> = self.stops.iter().filter_map(|stop| stop.pod.as_ref()).collect();
-        let services: BTreeSet<CgroupId> = self
-            .stops
-            .iter()
-            .filter(|stop| stop.pod.is_none())
-            .map(|stop| stop.own)
-            .collect();
-        let is_sweep = pods.len() >= SWEPT && services.len() >= SWEPT;
-        self.stops.iter().map(|stop| stop.at).min().filter(|_| is_sweep)
-    }
-
-    /// Those from before the shutdown was known.
-    pub fn show(&self, open: &mut InProgress) {
-        for stop in &self.stops {
-            open.runs.stop_sent(stop.at, stop.own);
-        }
-    }
-}
 
 impl NodeMachine {
     /// PID 1 sent a main process its stop signal. When systemd began to stop pods and services alike, if it has.
@@ -145,11 +96,11 @@ impl NodeMachine {
 
 /// Whether the machine has to see the record: nearly none.
 pub(in crate::correlate) fn may_be_sign(event: &Event) -> bool {
-    matches!(event, Event::SignalGenerate(signal) if is_to_init(signal) || signal.sender.tgid == INIT)
+    matches!(event, Event::SignalGenerate(signal) if is_to_init(signal) || signal.sender.tgid == Pid::INIT)
 }
 
 fn is_to_init(signal: &SignalGenerate) -> bool {
-    signal.target.tgid == INIT && signal.target.ns_level == 0
+    signal.target.tgid == Pid::INIT && signal.target.ns_level == 0
 }
 
 /// systemd(1): SIGRTMIN+3 to +7 start a target, +13 to +17 end the machine at once.
@@ -170,5 +121,5 @@ fn by_shutdown(signal: &SignalGenerate) -> bool {
 }
 
 fn by_init(signal: &SignalGenerate) -> bool {
-    signal.sender.tgid == INIT && signal.sender.ns_level == 0 && !signal.from_kernel
+    signal.sender.tgid == Pid::INIT && signal.sender.ns_level == 0 && !signal.from_kernel
 }

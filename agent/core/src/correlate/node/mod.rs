@@ -11,9 +11,12 @@ mod closing;
 mod kernel;
 mod next_boot;
 mod open;
+mod parts;
 mod plan;
 mod pods;
+mod previous;
 mod stayed_ready;
+mod sweep;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,34 +24,24 @@ use std::time::Duration;
 use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
-use crate::report::{Report, Termination};
-use crate::shutdown::{EndedByShutdown, Ending, NodeShutdownFacts, ShutdownKey};
+use crate::report::Termination;
+use crate::shutdown::{EndedByShutdown, Ending, KubeletFacts, Lock, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 use crate::tolerances::{JOBS_DONE, OOMD, STILL_UP};
 use crate::verdict::{Cause, TrafficAxis};
 
-use bus::Bus;
-use kernel::Sweep;
 pub(super) use kernel::may_be_sign;
-use next_boot::Previous;
 use open::InProgress;
-use plan::Plan;
+pub(super) use parts::FromNode;
+use parts::{Bus, Left, Plan, TEXT, report};
 pub(super) use pods::RunningPod;
+use pods::Runs;
+use previous::Previous;
+use sweep::Sweep;
 
-/// Most locks that are kept, of a list and of a shutdown: a machine has some.
-const LOCKS: usize = 64;
 /// Most kills by systemd-oomd that are kept: it pauses for seconds after each.
 const OOM_KILLS: usize = 16;
-/// Bytes of a text from the bus.
-const TEXT: usize = 256;
-
-/// The effects of an input outside the node.
-#[derive(Debug, Default)]
-pub(super) struct FromNode {
-    pub reports: Vec<Report>,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct NodeMachine {
@@ -86,16 +79,6 @@ pub(super) struct NodeMachine {
     sweep: Sweep,
     /// Cgroups that systemd-oomd has killed, the latest last: when, which, and why.
     oom_kills: VecDeque<(Boot, String, String)>,
-}
-
-/// What an agent that ended within a shutdown has left to its successor.
-#[derive(Clone, Debug)]
-struct Left {
-    key: ShutdownKey,
-    kind: Option<ShutdownKind>,
-    end: Boot,
-    /// The successor began in the same boot: a soft reboot, or the shutdown did not come to its end.
-    back: Option<Boot>,
 }
 
 impl NodeMachine {
@@ -384,7 +367,55 @@ impl NodeMachine {
             boot_id: self.boot_id.clone(),
             ordinal: self.count,
         };
-        Box::new(InProgress::new(key, at, self))
+        // A list from before its release.
+        let is_let_go = |lock: &Inhibitor| lock.is_own() && self.own_lock == Some(OwnLock::Released);
+        let locks = self.locks.iter().flatten().filter(|lock| !is_let_go(lock)).map(|lock| Lock {
+            lock: lock.clone(),
+            taken: None,
+            released: None,
+            outlasted: false,
+        });
+        let held = self.locks.as_ref().map(|locks| locks.iter().any(Inhibitor::is_kubelets));
+        Box::new(InProgress {
+            facts: NodeShutdownFacts {
+                key,
+                host: self.host.clone(),
+                clock: self.clock,
+                kind: None,
+                begin: at,
+                end: at,
+                ending: Ending::ObservationEnded,
+                signs: Signs::default(),
+                delay: None,
+                locks: locks.collect(),
+                own_lock: self.own_lock.clone(),
+                kubelet: KubeletFacts {
+                    is_there: false,
+                    config: self.kubelet.clone(),
+                    held,
+                    dropped: self.kubelet_dropped,
+                    state: None,
+                },
+                phases: Vec::new(),
+                pods: Vec::new(),
+                more_pods: 0,
+                ignored_pods: 0,
+                pods_ready: None,
+                gaps: ShutdownGaps {
+                    exits: !self.blind.is_empty(),
+                    ..ShutdownGaps::default()
+                },
+            },
+            limit: self.limit,
+            runs: Runs::default(),
+            wants_pods: true,
+            acts_until: None,
+            jobs_gone: None,
+            resumed: None,
+            doubt: self.bus.doubt(at, self.limit),
+            is_unsettled: false,
+            went_down: false,
+        })
     }
 
     fn close(&mut self, now: Boot, ending: Ending, out: &mut FromNode) -> Option<ShutdownKey> {
@@ -400,8 +431,4 @@ impl NodeMachine {
         out.reports.push(report(facts));
         Some(key)
     }
-}
-
-fn report(facts: NodeShutdownFacts) -> Report {
-    Report::NodeShutdown(Box::new(crate::report::NodeShutdown::judged(facts)))
 }

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
+use super::parts::TEXT;
 use super::pods::Runs;
-use super::{NodeMachine, TEXT};
 use crate::attribute::Subject;
-use crate::node::{Inhibitor, OwnLock};
-use crate::shutdown::{
-    EndedByShutdown, Ending, KubeletFacts, Lock, NodeDown, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs,
-};
+use crate::shutdown::{EndedByShutdown, Lock, NodeDown, NodeShutdownFacts};
 use crate::termination::{Role, TerminationFacts};
 use crate::time::Boot;
 
@@ -34,58 +31,6 @@ pub(super) struct InProgress {
 }
 
 impl InProgress {
-    pub fn new(key: ShutdownKey, at: Boot, node: &NodeMachine) -> InProgress {
-        // A list from before its release.
-        let is_let_go = |lock: &Inhibitor| lock.is_own() && node.own_lock == Some(OwnLock::Released);
-        let locks = node.locks.iter().flatten().filter(|lock| !is_let_go(lock)).map(|lock| Lock {
-            lock: lock.clone(),
-            taken: None,
-            released: None,
-            outlasted: false,
-        });
-        let held = node.locks.as_ref().map(|locks| locks.iter().any(Inhibitor::is_kubelets));
-        InProgress {
-            facts: NodeShutdownFacts {
-                key,
-                host: node.host.clone(),
-                clock: node.clock,
-                kind: None,
-                begin: at,
-                end: at,
-                ending: Ending::ObservationEnded,
-                signs: Signs::default(),
-                delay: None,
-                locks: locks.collect(),
-                own_lock: node.own_lock.clone(),
-                kubelet: KubeletFacts {
-                    is_there: false,
-                    config: node.kubelet.clone(),
-                    held,
-                    dropped: node.kubelet_dropped,
-                    state: None,
-                },
-                phases: Vec::new(),
-                pods: Vec::new(),
-                more_pods: 0,
-                ignored_pods: 0,
-                pods_ready: None,
-                gaps: ShutdownGaps {
-                    exits: !node.blind.is_empty(),
-                    ..ShutdownGaps::default()
-                },
-            },
-            limit: node.limit,
-            runs: Runs::default(),
-            wants_pods: true,
-            acts_until: None,
-            jobs_gone: None,
-            resumed: None,
-            doubt: node.bus.doubt(at, node.limit),
-            is_unsettled: false,
-            went_down: false,
-        }
-    }
-
     /// systemd has begun to stop everything.
     pub fn is_stopping(&self) -> bool {
         self.facts.signs.stopping.is_some() || self.facts.signs.terminated.is_some()

@@ -1,8 +1,8 @@
 //! A shutdown that logind has scheduled: cancelled before its time, or blocked at its time.
 
-use super::bus::blocks;
-use super::{FromNode, NodeMachine, TEXT};
-use crate::node::{ScheduledShutdown, ShutdownKind};
+use super::NodeMachine;
+use super::parts::{FromNode, Plan, TEXT};
+use crate::node::{Inhibitor, ScheduledShutdown, ShutdownKind};
 use crate::shutdown::Ending;
 use crate::text::bounded;
 use crate::time::Boot;
@@ -10,20 +10,6 @@ use crate::tolerances::{PLAN_BEGINS, PLAN_LATE};
 
 /// In front of a type: nothing will happen.
 const DRY: &str = "dry-";
-
-#[derive(Debug)]
-pub(super) struct Plan {
-    plan: ScheduledShutdown,
-    seen: Boot,
-    dropped: Option<Boot>,
-    was_blocked: bool,
-}
-
-impl Plan {
-    pub fn into_parts(self) -> (ScheduledShutdown, Boot) {
-        (self.plan, self.seen)
-    }
-}
 
 impl NodeMachine {
     pub(super) fn scheduled(&mut self, now: Boot, shutdown: Option<ScheduledShutdown>) {
@@ -59,7 +45,8 @@ impl NodeMachine {
     pub(super) fn plan_due(&mut self, now: Boot, out: &mut FromNode) {
         let Some(plan) = &self.plan else { return };
         let due = self.clock.boot(plan.plan.at);
-        let blocked = due.plus(PLAN_LATE) <= now && self.locks.as_ref().is_some_and(|locks| locks.iter().any(blocks));
+        let blocked =
+            due.plus(PLAN_LATE) <= now && self.locks.as_ref().is_some_and(|locks| locks.iter().any(Inhibitor::blocks));
         let dropped = plan.dropped.filter(|at| at.plus(PLAN_BEGINS) <= now);
         if self.open.is_some() || plan.was_blocked && dropped.is_none() {
             return;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::correlate::readiness::Readiness;
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::pod::{PodFact, PodIdentity};
 use crate::shutdown::{ClientLoss, Cut, StillReady};
@@ -67,21 +68,17 @@ pub(super) struct Run {
 #[derive(Clone, Debug, Default)]
 struct InApi {
     was_ready: bool,
-    /// The last status that was Ready.
-    last: Option<Boot>,
-    /// The first that was not, since then.
-    unready: Option<Boot>,
+    seen: Readiness,
     /// The watch was interrupted: what comes after comes late.
     over: Option<Boot>,
 }
 
 impl InApi {
-    /// A Service may have sent clients to the address after `ended`, which get no reset where it is gone. That no status followed is no
-    /// evidence.
+    /// A Service may have sent clients to the address after `ended`, which get no reset where it is gone.
     fn may_be_after(&self, ended: Boot) -> bool {
-        let is_known_unready = match self.unready {
+        let is_known_unready = match self.seen.unready {
             Some(at) => at <= ended,
-            None => !self.was_ready && self.last.is_none(),
+            None => !self.was_ready && self.seen.last.is_none(),
         };
         !is_known_unready || self.over.is_some_and(|over| over <= ended)
     }
@@ -210,12 +207,7 @@ impl Runs {
         let Some(takes_clients) = fact.takes_clients().filter(|_| run.ready.over.is_none()) else {
             return;
         };
-        if takes_clients {
-            run.ready.last = Some(now);
-            run.ready.unready = None;
-        } else {
-            run.ready.unready.get_or_insert(now);
-        }
+        run.ready.seen.status(takes_clients, now);
     }
 
     /// The watch of the pods was interrupted.
@@ -346,12 +338,8 @@ impl Run {
 
     /// By statuses only: that none came is no evidence, as the network of the node goes down, too.
     pub fn still_ready(&self) -> Option<StillReady> {
-        let InApi {
-            was_ready,
-            last,
-            unready,
-            ..
-        } = self.ready;
+        let InApi { was_ready, seen, .. } = self.ready;
+        let Readiness { last, unready } = seen;
         let stopped = self.stopped?;
         let until = unready.or(last).filter(|until| *until > stopped)?;
         (was_ready || last.is_some()).then(|| StillReady {

@@ -8,8 +8,9 @@ use crate::pod::PodEvent;
 use crate::termination::{Count, ListenerClosed, OomKill, TerminationFacts};
 use crate::time::Boot;
 
-use super::in_place::Trigger;
-use super::pod::{Container, Held, Named, Pod};
+use super::parts::Trigger;
+use super::parts::{Container, Held, Named};
+use super::pod::Pod;
 use super::{FromPods, Pods};
 
 /// Of an id or a key in the maps of all pods: twice the larger entry, and its text.

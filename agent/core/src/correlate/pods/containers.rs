@@ -7,10 +7,11 @@ use crate::report::{Report, StopSignalIgnored};
 use crate::termination::{OomKill, OomRole, Role, TerminationFacts};
 use crate::time::Boot;
 
-use super::context::Life;
-use super::pod::{CONTAINERS, Container, Held, Pod};
-use super::settle::was_stopped;
-use super::{FromPods, Pods, prestop};
+use super::life::{Life, was_stopped};
+use super::parts::{Container, Held};
+use super::pod::{CONTAINERS, Pod};
+use super::runs::Runs;
+use super::{FromPods, Pods};
 use crate::correlate::subjects::{ProcessId, SubjectEvent};
 
 impl Pods {
@@ -104,7 +105,7 @@ impl Pods {
             stopped: None,
             was_overdue: false,
             is_sandbox: false,
-            runs: prestop::Runs::default(),
+            runs: Runs::default(),
         });
         let is_requested = pod.is_requested();
         self.homes.insert(own, key.clone());

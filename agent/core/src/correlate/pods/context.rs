@@ -2,171 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::correlate::limits::STEPS;
-use crate::ids::{CgroupId, ContainerId, Signal};
+use crate::ids::{ContainerId, Signal};
 use crate::kubernetes::{PodContext, Request, StopReason, StopSignal, Unshown};
-use crate::ledger::Hole;
-use crate::pod::{ApiClock, ContainerKind, ContainerSpec, Deletion, PodEvent, PodEventsState, RestartAction};
-use crate::shutdown::EndedByShutdown;
-use crate::termination::{Role, TerminationFacts};
-use crate::time::{Boot, Wall, WallClock, WallOffset};
-use crate::tolerances::{EVENT_RETRIED, EVENT_SLACK, EVENT_TRIED, HOLD, RESOLUTION, RUN_GAP};
+use crate::pod::{ContainerKind, ContainerSpec, PodEvent, PodEventsState, RestartAction};
+use crate::time::Boot;
+use crate::tolerances::{EVENT_SLACK, RUN_GAP};
 use crate::verdict::{self, Cause};
 
+use super::api::Api;
+use super::life::Life;
 use super::pod::Pod;
-use super::prestop::Runs;
-use super::stop_reason;
-
-/// Most separate outages of the API that are kept.
-const AWAY: usize = 16;
-
-/// What is known of the API itself.
-#[derive(Debug, Default)]
-pub(super) struct Api {
-    pub clock: Option<ApiClock>,
-    pub wall: WallClock<STEPS>,
-    /// From here on the probes record everything.
-    pub since: Boot,
-    /// Since when the API does not answer, or has not yet.
-    pub away_since: Option<Boot>,
-    /// Earlier outages, and the last reason.
-    away: Vec<(Boot, Boot)>,
-    reason: Option<String>,
-    /// Times of which a part of the recording or the journal is missing.
-    missing: Vec<(Boot, Boot)>,
-}
-
-/// Why, then.
-const PART_MISSING: &str = "a part of the evidence is missing, perhaps also of what the Kubernetes API showed";
-
-/// A container's life as the kernel shows it, in short.
-pub(super) struct Life {
-    pub id: ContainerId,
-    pub cgroup: CgroupId,
-    /// Of the main process; None if not known.
-    pub start: Option<Boot>,
-    /// The runtime's stop signal.
-    pub stop: Option<Boot>,
-    /// Without any stop signal: where the first one may be hidden.
-    pub hidden_stops: Vec<Hole>,
-    /// The runtime sent a stop signal or SIGKILL.
-    pub stop_requested: bool,
-    /// None while it still runs.
-    pub end: Option<Boot>,
-    /// The earliest time of the exit: `end`, if the exit was observed.
-    pub end_earliest: Option<Boot>,
-    /// The exit code, as a runtime reports it.
-    pub code: Option<i32>,
-    /// The node's shutdown that stopped it.
-    pub shutdown: Option<EndedByShutdown>,
-}
-
-impl Api {
-    pub fn away(&mut self, now: Boot, reason: Option<String>) {
-        self.away_since.get_or_insert(now);
-        self.reason = reason;
-    }
-
-    pub fn synced(&mut self, now: Boot) {
-        if let Some(since) = self.away_since.take() {
-            add(&mut self.away, (since, now));
-        }
-    }
-
-    /// What the API showed in that time may be missing.
-    pub fn part_missing(&mut self, since: Boot, now: Boot) {
-        if self.missing.last() != Some(&(since, now)) {
-            add(&mut self.missing, (since, now));
-        }
-    }
-
-    fn is_part_missing(&self, from: Boot, to: Boot) -> bool {
-        self.missing.iter().any(|&(since, until)| since <= to && until >= from)
-    }
-
-    /// It did not answer for so long that a kubelet gave an Event up.
-    fn may_lack_events(&self, from: Boot, to: Boot) -> bool {
-        if self.is_part_missing(from, to) {
-            return true;
-        }
-        let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, to)));
-        let mut joined: Option<(Boot, Boot)> = None;
-        for (since, until) in away {
-            let first = joined
-                .filter(|(_, last)| since <= last.plus(EVENT_RETRIED))
-                .map_or(since, |(first, _)| first);
-            joined = Some((first, until));
-            if until.since(first) >= EVENT_TRIED && first <= to && until >= from {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// By how much its clock is ahead of this node's, at least and at most, nanoseconds; None if the clocks were not compared.
-    fn skew(&self) -> Option<(i64, i64)> {
-        self.clock.map(|clock| (clock.earliest, clock.latest))
-    }
-
-    /// Why the API's facts of that time may be incomplete.
-    pub fn was_away(&self, from: Boot, to: Boot) -> Option<String> {
-        if self.is_part_missing(from, to) {
-            return Some(PART_MISSING.to_owned());
-        }
-        let is_now = self.away_since.is_some_and(|since| since <= to);
-        let was = self.away.iter().any(|&(since, until)| since <= to && until >= from);
-        (is_now || was).then(|| match &self.reason {
-            Some(reason) => format!("the Kubernetes API did not answer during the termination: {reason}"),
-            None => "the Kubernetes API did not answer during the termination".to_owned(),
-        })
-    }
-}
-
-fn add(times: &mut Vec<(Boot, Boot)>, time: (Boot, Boot)) {
-    times.push(time);
-    if times.len() > AWAY {
-        let first = times.remove(0);
-        times[0].0 = first.0;
-    }
-}
-
-impl Life {
-    pub fn of(facts: &TerminationFacts, id: &ContainerId) -> Life {
-        let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
-        let killed = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
-        Life {
-            stop_requested: stop.is_some() || killed,
-            id: id.clone(),
-            cgroup: facts.key.cgroup,
-            start: facts.main.as_ref().map(|main| main.start),
-            stop: stop.map(|stop| stop.at),
-            hidden_stops: facts.hidden_stops().copied().collect(),
-            end: Some(facts.end),
-            end_earliest: Some(facts.exit.map_or(facts.begin, |exit| exit.at)),
-            code: facts.exit.map(|exit| exit.status.reported_code()),
-            shutdown: facts.shutdown.clone(),
-        }
-    }
-
-    /// Whether an Event can be about this life of the container: the previous life had the same name, and Events arrive late.
-    pub fn can_be_why(&self, at: Boot, event: &PodEvent) -> bool {
-        // An Event without a time happened before it arrived; other times are converted from a clock that is corrected now and then.
-        let slack = if event.at.is_some() { EVENT_SLACK } else { HOLD };
-        Some(at) >= self.start && self.stop.or(self.end).is_none_or(|until| at <= until.plus(slack))
-    }
-
-    /// The stop signal came before, or may have.
-    pub fn may_be_stopped_before(&self, at: Boot) -> bool {
-        match self.stop {
-            Some(stop) => stop < at,
-            None => self.hidden_stops.iter().any(|hole| hole.hides_before(at)),
-        }
-    }
-
-    pub fn lives_at(&self, at: Boot) -> bool {
-        self.end.is_none_or(|end| at <= end)
-    }
-}
+use super::runs::Runs;
+use super::{event, stop_reason};
 
 impl Pod {
     /// None if nothing of the pod itself is known. `missing` is why the caller did not wait any longer.
@@ -325,7 +172,7 @@ impl Pod {
             return None;
         }
         let skew = api.skew();
-        let (earliest, latest) = interval(deletion, skew.unwrap_or_default(), api.wall.offset());
+        let (earliest, latest) = api.requested(deletion);
         // A request is not after its effects. Clocks that were not compared do not show this; a stop signal does.
         let caused = self.first_stop(seen).filter(|_| skew.is_none());
         let bound = caused.map_or(seen, |stop| stop.min(seen));
@@ -359,9 +206,8 @@ impl Pod {
     fn first_stop(&self, before: Boot) -> Option<Boot> {
         let explained = |id: &ContainerId| {
             let name = self.names.get(id).map(|named| named.name.as_str());
-            let is_why = |event: &PodEvent| {
-                name.is_some() && event.container.as_deref() == name && stop_reason::killing(event).is_some()
-            };
+            let is_why =
+                |event: &PodEvent| name.is_some() && event.container.as_deref() == name && event::killing(event).is_some();
             self.events.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         // The stop of a container that a restart followed was not the pod's, also where its exit was not observed.
@@ -385,19 +231,4 @@ impl Request {
 fn away_during(request: Option<&Request>, life: &Life, api: &Api, now: Boot) -> Option<String> {
     let stopped = life.stop.or(life.end).unwrap_or(now);
     api.was_away(request.map_or(stopped, |request| request.earliest.min(stopped)), now)
-}
-
-/// The latest time of the request, by the API server's clock. One that was not compared counts as this node's.
-pub(super) fn requested_until(deletion: Deletion, api: &Api) -> Boot {
-    interval(deletion, api.skew().unwrap_or_default(), api.wall.offset()).1
-}
-
-/// The earliest and latest time of the request, on this node's clock.
-fn interval(deletion: Deletion, skew: (i64, i64), offset: WallOffset) -> (Boot, Boot) {
-    let Wall(at) = deletion.timestamp;
-    let request = i128::from(at) - deletion.grace.as_nanos().cast_signed();
-    let boot = |wall: i128| Boot(u64::try_from((wall - i128::from(offset.0)).max(0)).unwrap_or(u64::MAX));
-    let earliest = boot(request - i128::from(skew.1));
-    let latest = boot(request + RESOLUTION.as_nanos().cast_signed() - i128::from(skew.0));
-    (earliest, latest)
 }

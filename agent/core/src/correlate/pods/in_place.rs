@@ -4,27 +4,17 @@
 
 use crate::ids::ContainerId;
 use crate::kubernetes::{Detail, StopReason};
-use crate::pod::{ContainerState, ContainerStatus, Ended, PodFact, RestartAction};
+use crate::pod::{ContainerState, ContainerStatus, Ended, PodFact, RESTARTING, RestartAction};
 use crate::time::Boot;
 use crate::tolerances::HOLD;
 use crate::verdict::Cause;
 
-use super::context::Life;
-use super::pod::{Held, Named, Pod};
-use super::settle::was_stopped;
+use super::life::{Life, was_stopped};
+use super::parts::{Held, Named, Trigger};
+use super::pod::Pod;
 
-/// The kubelet's reason, in `state.waiting` and `lastState.terminated`.
-const REASON: &str = "RestartingAllContainers";
 /// Most triggers that are kept: of one restart, seldom two.
 const TRIGGERS: usize = 4;
-
-/// A container that exited by itself with a code for which all containers restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trigger {
-    at: Boot,
-    name: String,
-    code: i32,
-}
 
 impl Pod {
     /// A status without the exit of the container that it replaces: of which life, and that the kubelet ended that to restart the pod.
@@ -50,14 +40,14 @@ impl Pod {
 
     /// The kubelet keeps the last state until another exit replaces it: also over a later restart for another reason.
     fn is_new_restart(&self, status: &ContainerStatus, fact: &PodFact) -> bool {
-        if !status.last.as_ref().is_some_and(is_placeholder) {
+        if !status.last.as_ref().is_some_and(Ended::is_placeholder) {
             return false;
         }
         let known = self.fact.as_ref().filter(|known| known.pod.uid == fact.pod.uid);
         let before = known.and_then(|known| known.containers.iter().find(|of| of.name == status.name));
         let Some(before) = before else { return false };
         let is_announced = fact.restarting || known.is_some_and(|known| known.restarting);
-        let had_other = !before.last.as_ref().is_some_and(is_placeholder);
+        let had_other = !before.last.as_ref().is_some_and(Ended::is_placeholder);
         had_other || before.restarts < status.restarts && (is_removed(&status.state) || is_announced)
     }
 
@@ -95,7 +85,7 @@ impl Pod {
         // Another exit of its own, at the same time: nobody ended that one.
         (life.stop_requested || is_trigger).then(|| StopReason {
             cause: Cause::RestartInPlace,
-            evidence: format!("lastState.reason={REASON}"),
+            evidence: format!("lastState.reason={RESTARTING}"),
             detail: self.trigger(life),
         })
     }
@@ -143,10 +133,5 @@ impl Pod {
 
 /// The kubelet removed the container, and has not started the next.
 fn is_removed(state: &ContainerState) -> bool {
-    matches!(state, ContainerState::Waiting { reason } if reason.as_deref() == Some(REASON))
-}
-
-/// Without an id: the kubelet's own words about a container that it removed.
-pub(super) fn is_placeholder(ended: &Ended) -> bool {
-    ended.id.is_none() && ended.reason.as_deref() == Some(REASON)
+    matches!(state, ContainerState::Waiting { reason } if reason.as_deref() == Some(RESTARTING))
 }

@@ -1,6 +1,8 @@
 //! Pods that are still `Terminating` although no container of them runs: what holds them, by what the kernel and the API show.
 
-use super::pod::{Container, Pod};
+use super::event::FAILED;
+use super::parts::Container;
+use super::pod::Pod;
 use crate::kubernetes::{FailedKill, HeldFacts, Sandbox};
 use crate::pod::{ContainerState, PodEventsState};
 use crate::report::PodHeld;
@@ -10,21 +12,6 @@ use crate::verdict::held::{HeldBy, judge_held};
 
 /// What is reported of one pod, at most: each layer once, as it goes on.
 const REPORTS: u8 = HeldBy::ALL.len() as u8;
-
-/// What was reported of the pod.
-#[derive(Debug, Default)]
-pub(super) struct Lingering {
-    /// When a version of the pod first showed its deletion, also of one that had terminated before.
-    pub requested: Option<Boot>,
-    /// Exit of the last container that was reported.
-    pub last_exit: Option<Boot>,
-    /// The kernel has shown its sandbox.
-    pub had_sandbox: bool,
-    /// When its Events were asked for.
-    asked: Option<Boot>,
-    reported: Option<(HeldBy, Boot)>,
-    count: u8,
-}
 
 impl Pod {
     /// When to list the pod's Events for this; None: never, or already done.
@@ -116,6 +103,3 @@ impl Pod {
         })
     }
 }
-
-/// The kubelet could not stop a container or the sandbox, and will try again.
-pub(super) const FAILED: &str = "FailedKillPod";

@@ -6,17 +6,22 @@
 //! *Architecture invariant*: the kernel's evidence shows what happened, the API why. The pod's status also proves which pod a
 //! container belongs to: a cgroup's name is not proof.
 
+mod api;
 mod budget;
 mod containers;
 mod context;
+mod event;
 mod in_place;
 mod learn;
+mod life;
 mod lingering;
 mod next_boot;
 mod open;
+mod parts;
 mod pod;
 mod prestop;
 mod resumed;
+mod runs;
 mod sandbox;
 mod senders;
 mod settle;
@@ -38,13 +43,12 @@ use crate::verdict::{Case, Exit, judge, tell};
 use super::Limits;
 use super::node::RunningPod;
 use super::subjects::SubjectEvent;
-use context::{Api, Life};
+use api::Api;
+use life::Life;
 pub(super) use next_boot::PreviousPods;
-use pod::{Container, Held, Pod};
+use parts::{Container, Held};
+use pod::Pod;
 use settle::Step;
-
-/// Most ids of reported containers that are kept per pod.
-const REPORTED_IDS: usize = 64;
 
 /// The effects of an input outside the pods.
 #[derive(Debug, Default)]

@@ -15,8 +15,10 @@ use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
 use crate::tolerances::{ANNOUNCED, RESOLUTION};
 
-use super::context::{Api, Life};
-use super::pod::{Held, Pod};
+use super::api::Api;
+use super::life::Life;
+use super::parts::Held;
+use super::pod::Pod;
 use super::{FromPods, Pods};
 
 impl Pods {

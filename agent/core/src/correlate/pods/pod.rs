@@ -4,23 +4,18 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::CgroupId;
-use crate::ids::{ContainerId, PodUid, Signal};
-use crate::kubernetes::Reported;
+use crate::ids::{CgroupId, ContainerId, PodUid, Signal};
 use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, Ended, PodEvent, PodEventsState,
-    PodFact, PodGone,
+    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, PodEvent, PodEventsState, PodFact,
+    PodGone,
 };
-use crate::termination::TerminationFacts;
 use crate::time::Boot;
 use crate::tolerances::{LATE_REACH, SLOW_KILL};
 
-use super::super::Limits;
-use super::super::node::RunningPod;
-use super::in_place::{Trigger, is_placeholder};
-use super::lingering::Lingering;
-use super::prestop::Runs;
-use super::stop_reason;
+use super::event;
+use super::parts::{Container, Held, Lingering, Named, Trigger};
+use crate::correlate::node::RunningPod;
+use crate::correlate::readiness::Readiness;
 
 /// Most container ids and names per pod: a restart gives a new id, and only the last one or two matter.
 const NAMES: usize = 64;
@@ -50,8 +45,7 @@ pub(super) struct Pod {
     /// How far the Events are known, and the time up to which this holds.
     pub events_state: Option<(Boot, PodEventsState)>,
     pub gone: Option<PodGone>,
-    /// None: no status was Ready.
-    pub ready: Option<SeenReady>,
+    pub ready: Readiness,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
@@ -73,65 +67,6 @@ pub(super) struct Pod {
     pub weighed: usize,
 }
 
-/// Whether Services send clients to a pod of which nobody asked the deletion.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SeenReady {
-    /// When a status was not Ready any more. That none followed is no evidence, as the network of the node may be down.
-    pub unready: Option<Boot>,
-}
-
-/// A container id that a status named.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub name: String,
-    pub restarts: u32,
-    pub reported: Option<Reported>,
-    /// Of its status, which has it while the container runs.
-    pub stop_signal: Option<Signal>,
-    /// When a status first showed the exit.
-    pub reported_at: Option<Boot>,
-    /// When a status first showed the successor, or that a restart is due.
-    pub succeeded_at: Option<Boot>,
-    /// The kubelet ended and removed it, to restart the pod in place.
-    pub in_place: bool,
-    seen: Boot,
-}
-
-/// A container as the kernel shows it.
-#[derive(Debug)]
-pub(super) struct Container {
-    pub id: ContainerId,
-    pub cgroup: CgroupId,
-    /// The pod UID in the cgroup's path.
-    pub path_uid: Option<PodUid>,
-    /// Start of the earliest observed process.
-    pub start: Boot,
-    pub ended: Option<Boot>,
-    /// The cgroup was removed.
-    pub removed: Option<Boot>,
-    /// The container has exited, and clients' errors count until then.
-    pub counted_until: Option<Boot>,
-    /// The runtime's first stop signal.
-    pub stopped: Option<Boot>,
-    /// Reported as still running long after its grace period.
-    pub was_overdue: bool,
-    /// The pod's sandbox; decided once.
-    pub is_sandbox: bool,
-    pub runs: Runs,
-}
-
-#[derive(Debug)]
-pub(super) struct Held {
-    pub facts: TerminationFacts,
-    pub id: ContainerId,
-    /// Begin of the wait.
-    pub since: Boot,
-    /// When the core asked for the pod's Events because of this termination.
-    pub asked: Option<Boot>,
-    /// The container terminated with its pod, but this observation does not cover the pod's own termination.
-    pub of_ending_pod: bool,
-}
-
 impl Pod {
     pub fn new(key: PodUid, now: Boot) -> Pod {
         Pod {
@@ -146,7 +81,7 @@ impl Pod {
             events_dropped: HashMap::new(),
             events_state: None,
             gone: None,
-            ready: None,
+            ready: Readiness::default(),
             names: HashMap::new(),
             containers: Vec::new(),
             held: Vec::new(),
@@ -188,14 +123,10 @@ impl Pod {
             self.reason = None;
             self.over_by_itself = false;
             self.reported = None;
-            self.ready = None;
+            self.ready = Readiness::default();
             self.lingering = Lingering::default();
         }
-        if fact.takes_clients() == Some(true) {
-            self.ready = Some(SeenReady::default());
-        } else if let Some(ready) = &mut self.ready {
-            ready.unready.get_or_insert(fact.seen);
-        }
+        self.ready.status(fact.takes_clients() == Some(true), fact.seen);
         if fact.deletion.is_some() {
             self.lingering.requested.get_or_insert(fact.seen);
         }
@@ -245,7 +176,7 @@ impl Pod {
     /// Keeps only Events that explain a termination: probes that fail each second would replace these.
     pub fn event(&mut self, at: Boot, event: PodEvent) {
         self.announced(at, &event);
-        if !stop_reason::explains(&event) {
+        if !event::explains(&event) {
             return;
         }
         if self.events.len() >= EVENTS {
@@ -270,7 +201,7 @@ impl Pod {
     }
 
     fn announced(&mut self, at: Boot, event: &PodEvent) {
-        let Some(name) = event.container.as_ref().filter(|_| stop_reason::announces(event)) else {
+        let Some(name) = event.container.as_ref().filter(|_| event::announces(event)) else {
             return;
         };
         if let Some(known) = self.killings.get_mut(name) {
@@ -290,13 +221,13 @@ impl Pod {
             }
             match &status.state {
                 ContainerState::Terminated(ended) if ended.id.as_ref().is_none_or(|of| of == id) => {
-                    if is_placeholder(ended) {
+                    if ended.is_placeholder() {
                         named.in_place = true;
                         named.succeeded_at.get_or_insert(seen);
                     }
                     named.report(ended, seen);
                     let (name, code) = (status.name.clone(), ended.exit_code);
-                    if !is_placeholder(ended) {
+                    if !ended.is_placeholder() {
                         self.note_trigger(&name, code, seen);
                     }
                 }
@@ -457,46 +388,6 @@ impl Pod {
     pub fn all_reported(&self) -> bool {
         let runs = |status: &ContainerStatus| matches!(status.state, ContainerState::Running);
         self.fact.as_ref().is_some_and(|fact| !fact.containers.iter().any(runs))
-    }
-}
-
-impl Named {
-    /// Of the lives of one container.
-    pub fn order(&self) -> (u32, Boot) {
-        (self.restarts, self.seen)
-    }
-
-    pub fn report(&mut self, ended: &Ended, seen: Boot) {
-        self.reported_at.get_or_insert(seen);
-        self.reported = Some(Reported {
-            exit_code: ended.exit_code,
-            reason: ended.reason.clone(),
-        });
-    }
-}
-
-impl Container {
-    pub fn runs(&self) -> bool {
-        self.ended.is_none() && self.removed.is_none()
-    }
-
-    /// Order of creation: the sandbox is first.
-    pub fn order(&self) -> (Boot, CgroupId) {
-        (self.start, self.cgroup)
-    }
-
-    /// Nothing more is reported from then on, although the termination was not reported.
-    pub fn over_at(&self, limits: &Limits) -> Option<Boot> {
-        let removed = self.removed?.plus(limits.linger);
-        Some(
-            self.counted_until
-                .map_or(removed, |until| until.max(removed))
-                .plus(limits.reorder),
-        )
-    }
-
-    pub fn is_alive(&self, limits: &Limits, now: Boot) -> bool {
-        self.ended.is_none() && self.over_at(limits).is_none_or(|at| at > now)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use crate::termination::{Role, TerminationFacts};
 
-use super::pod::{Container, Pod};
+use super::parts::Container;
+use super::pod::Pod;
 
 impl Pod {
     /// Decides for each undecided container, if the evidence is enough.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Pods;
-use super::pod::{Held, Pod};
+use super::parts::Held;
+use super::pod::Pod;
 use crate::attribute::{Attribution, Subject};
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;

@@ -10,7 +10,7 @@ use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unsh
 use crate::ledger::Claim;
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
-use crate::termination::{Actor, OomKill, OomRole, Role, TerminationFacts};
+use crate::termination::{OomKill, OomRole, TerminationFacts};
 use crate::time::Boot;
 use crate::tolerances::{
     ALIVE_AFTER_GONE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, HOOK_AFTER, KEEP_FINISHED, OVERDUE, PHASE_AFTER,
@@ -18,10 +18,15 @@ use crate::tolerances::{
 };
 use crate::verdict::{self, Cause};
 
-use super::context::{Api, Life};
-use super::pod::{Container, Held, Pod, kind};
+use super::Limits;
+use super::api::Api;
+use super::life::{Life, was_stopped};
+use super::parts::{Container, Held};
+use super::pod::{Pod, kind};
 use super::stop_reason::may_be_by_shutdown;
-use super::{Limits, REPORTED_IDS};
+
+/// Most ids of reported containers that are kept per pod.
+const REPORTED_IDS: usize = 64;
 
 /// The next step for a pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -317,7 +322,11 @@ impl Pod {
         if is_asked || is_removed {
             return false;
         }
-        let unready = self.ready.map_or(Some(begin), |ready| ready.unready).filter(|at| *at <= end);
+        let unready = self
+            .ready
+            .last
+            .map_or(Some(begin), |_| self.ready.unready)
+            .filter(|at| *at <= end);
         // In an outage it may have become Ready, again or at last.
         unready.is_none_or(|at| api.was_away(at, end).is_some())
     }
@@ -380,7 +389,7 @@ impl Pod {
         let may_be_stopped = life.stop_requested || !life.hidden_stops.is_empty();
         let is_unexplained = is_unreported && may_be_stopped && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
-            Some(request) => unseen_since(request, &life, facts.traffic.since, api),
+            Some(request) => facts.traffic.since.and_then(|since| unseen_since(request, &life, since, api)),
             // Nothing was counted between the request and the stop signal.
             None => is_hidden.then(|| "when deletion was requested, if it was, is unknown".to_owned()),
         };
@@ -462,13 +471,6 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
         let late = verdict::seconds(since.since(requested));
         format!("connections were observed only from {late} after the deletion request")
     })
-}
-
-/// By the runtime.
-pub(super) fn was_stopped(facts: &TerminationFacts) -> bool {
-    let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
-    facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
-        || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
 }
 
 /// The earliest of several future times.

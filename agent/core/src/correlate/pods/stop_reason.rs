@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use crate::kubernetes::{Asker, Detail, Request, StopReason};
-use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodGone};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodGone};
 use crate::shutdown::EndedByShutdown;
 use crate::tolerances::{LEAST_GRACE, RESOLUTION, RETRIES_EVICTION, WATCH_DELAY};
 use crate::verdict::Cause;
 
 use crate::time::Boot;
 
-use super::context::{Api, Life, requested_until};
+use super::api::Api;
+use super::event;
+use super::life::Life;
 use super::pod::Pod;
 
 /// The kubelet's own reason of a DisruptionTarget condition.
 const BY_KUBELET: &str = "TerminationByKubelet";
 /// The reason that the Eviction API sets.
 const BY_EVICTION: &str = "EvictionByEvictionAPI";
-/// All that the kubelet's Event says of a container that it ends to restart the pod in place (1.36).
-const RESTARTS_IN_PLACE: &str = "killing";
 /// Evidence of an unknown reason.
 const INTERRUPTED: &str = "the watch of the pods was interrupted";
 const UNOBSERVED: &str = "the stop signal was not observed";
@@ -53,12 +53,12 @@ impl Pod {
             };
             Some(StopReason {
                 detail: detail(cause, disruption),
-                ..stop_reason(cause, format!("DisruptionTarget={}", disruption.reason))
+                ..event::reason(cause, format!("DisruptionTarget={}", disruption.reason))
             })
         });
         let by_reason = || {
             let reason = self.reason.as_deref()?;
-            Some(stop_reason(by_reason(reason)?, format!("status.reason={reason}")))
+            Some(event::reason(by_reason(reason)?, format!("status.reason={reason}")))
         };
         by_disruption
             .or_else(by_reason)
@@ -66,11 +66,11 @@ impl Pod {
                 self.events
                     .iter()
                     .filter(|(at, _)| !self.was_cancelled(*at))
-                    .find_map(|(_, event)| by_event(event))
+                    .find_map(|(_, event)| event::by_event(event))
             })
             .or_else(|| {
                 self.deletion
-                    .map(|_| stop_reason(Cause::Deleted, "deletionTimestamp".to_owned()))
+                    .map(|_| event::reason(Cause::Deleted, "deletionTimestamp".to_owned()))
             })
     }
 
@@ -83,7 +83,7 @@ impl Pod {
             (true, true) => (Cause::Deleted, "the mirror pod was deleted and not created again"),
             (false, true) => (Cause::Deleted, "deleted with a grace period of 0"),
         };
-        Some(stop_reason(cause, evidence.to_owned()))
+        Some(event::reason(cause, evidence.to_owned()))
     }
 
     /// Why Kubernetes stopped one container.
@@ -98,17 +98,17 @@ impl Pod {
         let event = self.events.iter().rev().find(|(at, event)| {
             let is_own = name.is_some() && event.container.as_deref() == name;
             let before_request = request.is_none_or(|request| *at <= request.latest);
-            is_own && life.can_be_why(*at, event) && before_request && killing(event).is_some()
+            is_own && life.can_be_why(*at, event) && before_request && event::killing(event).is_some()
         });
-        if let Some((at, event, (cause, detail))) = event.and_then(|(at, event)| Some((at, event, killing(event)?))) {
+        if let Some((at, event, (cause, detail))) = event.and_then(|(at, event)| Some((at, event, event::killing(event)?))) {
             // What the kubelet did then need not be the first.
             if life.hidden_stops.iter().any(|hole| hole.from < *at) {
-                return Some(stop_reason(Cause::Unknown, UNOBSERVED.to_owned()));
+                return Some(event::reason(Cause::Unknown, UNOBSERVED.to_owned()));
             }
             let trigger = || self.trigger(life).filter(|_| cause == Cause::RestartInPlace);
             return Some(StopReason {
                 detail: detail.or_else(trigger),
-                ..stop_reason(cause, format!("Event Killing: {}", event.message))
+                ..event::reason(cause, format!("Event Killing: {}", event.message))
             });
         }
         if let Some(reason) = self.stop_reason_in_place(life) {
@@ -123,7 +123,7 @@ impl Pod {
         // A request that was not shown may have come first, unless a status showed the exit and no request.
         let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
         let is_hidden = is_request_unshown && !is_reported;
-        let hidden = || is_hidden.then(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()));
+        let hidden = || is_hidden.then(|| event::reason(Cause::Unknown, INTERRUPTED.to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
         let stopped_before = |request: &Request| request.skew.is_some() && life.may_be_stopped_before(request.earliest);
         if request.is_some_and(stopped_before) || self.may_have_stopped_before_deletion(life) {
@@ -161,7 +161,7 @@ impl Pod {
     /// Why Kubernetes stopped the pod, if that may be its deletion.
     pub fn hidden_stop_reason(&self) -> StopReason {
         let by_api = self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
-        by_api.unwrap_or_else(|| stop_reason(Cause::Unknown, INTERRUPTED.to_owned()))
+        by_api.unwrap_or_else(|| event::reason(Cause::Unknown, INTERRUPTED.to_owned()))
     }
 
     /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.
@@ -182,7 +182,7 @@ impl Pod {
             Some(request) if request.latest <= earliest => (false, true),
             // By the watch, unless the API server's clock says otherwise.
             _ => {
-                let later = |(deletion, seen)| seen > latest.plus(WATCH_DELAY) && requested_until(deletion, api) > latest;
+                let later = |(deletion, seen)| seen > latest.plus(WATCH_DELAY) && api.requested(deletion).1 > latest;
                 let earlier = |(_, seen): (Deletion, Boot)| seen <= earliest.plus(WATCH_DELAY);
                 (
                     !was_hidden && self.deletion.is_none_or(later),
@@ -193,7 +193,7 @@ impl Pod {
         let by_api = || self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
         let is_observed = hidden.is_none();
         match (is_later && is_observed, is_earlier) {
-            (true, _) => by_api().or_else(|| Some(stop_reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
+            (true, _) => by_api().or_else(|| Some(event::reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
             (false, true) => None,
             (false, false) => by_api().or_else(|| {
                 let why = match (was_hidden, is_observed) {
@@ -201,7 +201,7 @@ impl Pod {
                     (false, true) => "by the API server's clock the deletion was requested before the stop signal",
                     (false, false) => UNOBSERVED,
                 };
-                Some(stop_reason(Cause::Unknown, why.to_owned()))
+                Some(event::reason(Cause::Unknown, why.to_owned()))
             }),
         }
     }
@@ -210,7 +210,7 @@ impl Pod {
     fn stop_reason_by_completion(&self, name: Option<&str>, life: &Life) -> Option<StopReason> {
         let is_sidecar = name.and_then(|name| self.spec(name))?.kind == ContainerKind::Sidecar;
         let is_done = self.over_by_itself && self.fact.as_ref()?.phase == Phase::Succeeded;
-        (is_sidecar && is_done && life.stop.is_some()).then(|| stop_reason(Cause::Completed, "phase=Succeeded".to_owned()))
+        (is_sidecar && is_done && life.stop.is_some()).then(|| event::reason(Cause::Completed, "phase=Succeeded".to_owned()))
     }
 
     /// The grace period that counted for this termination; None if not known.
@@ -257,7 +257,7 @@ impl Pod {
     pub fn asker(&self, grace: Duration, earliest: Boot, latest: Boot) -> Option<Asker> {
         let is_eviction = self.disruption.as_ref().is_some_and(|of| of.reason == BY_EVICTION);
         self.events.iter().rev().find_map(|(at, event)| {
-            let asker = asker(event)?;
+            let asker = event::asker(event)?;
             let is_about_it = match asker {
                 Asker::ClusterAutoscaler => {
                     is_eviction && *at <= latest.plus(RESOLUTION) && at.plus(RETRIES_EVICTION).plus(RESOLUTION) >= earliest
@@ -271,7 +271,9 @@ impl Pod {
 
     /// The taint was removed before the eviction.
     fn was_cancelled(&self, marked: Boot) -> bool {
-        self.events.iter().any(|(at, event)| is_cancellation(event) && *at >= marked)
+        self.events
+            .iter()
+            .any(|(at, event)| event::is_cancellation(event) && *at >= marked)
     }
 
     /// The pod was gone from the API while the container still ran: only a delete with grace period 0 does that.
@@ -300,71 +302,9 @@ fn by_reason(reason: &str) -> Option<Cause> {
     })
 }
 
-/// The reason in an Event about the pod as a whole.
-fn by_event(event: &PodEvent) -> Option<StopReason> {
-    let cause = match event.reason.as_str() {
-        "Evicted" => Cause::EvictedNodePressure,
-        "Preempting" | "Preempted" => Cause::EvictedPreempted,
-        "TaintManagerEviction" if event.message.starts_with("Marking") => Cause::EvictedTaint,
-        _ => return None,
-    };
-    Some(stop_reason(cause, format!("Event {}: {}", event.reason, event.message)))
-}
-
 /// A node's shutdown stopped the container or, within one, may have.
 pub(super) fn may_be_by_shutdown(reason: &StopReason, shutdown: Option<&EndedByShutdown>) -> bool {
     reason.cause == Cause::NodeShutdown || reason.cause == Cause::Unknown && shutdown.is_some()
-}
-
-/// Whether an Event of a pod explains a termination and is kept.
-pub(super) fn explains(event: &PodEvent) -> bool {
-    event.reason == "FailedPreStopHook"
-        || event.reason == super::lingering::FAILED
-        || killing(event).is_some()
-        || by_event(event).is_some()
-        || is_cancellation(event)
-        || asker(event).is_some()
-}
-
-/// A controller that deletes pods with a grace period of its own announces that. Others, such as `kubectl drain` and handlers of a
-/// cloud's notices, write no Event on the pod.
-fn asker(event: &PodEvent) -> Option<Asker> {
-    let has = |text: &str| event.message.contains(text);
-    match event.reason.as_str() {
-        "ScaleDown" if has("for node scale down") => Some(Asker::ClusterAutoscaler),
-        "Disrupted" if has("terminationTime") && has("grace-period") => Some(Asker::Karpenter),
-        _ => None,
-    }
-}
-
-/// The kubelet stops a container, for any reason.
-pub(super) fn announces(event: &PodEvent) -> bool {
-    event.reason == "Killing"
-}
-
-fn is_cancellation(event: &PodEvent) -> bool {
-    event.reason == "TaintManagerEviction" && event.message.starts_with("Cancelling")
-}
-
-/// The reason in the kubelet's Event about one container. By words that no container name can contain: the message has the name, too.
-pub(super) fn killing(event: &PodEvent) -> Option<(Cause, Option<Detail>)> {
-    if !announces(event) {
-        return None;
-    }
-    let has = |text: &str| event.message.contains(text);
-    if has("failed liveness probe") {
-        Some((Cause::Liveness, None))
-    } else if has("failed startup probe") {
-        Some((Cause::Startup, None))
-    } else if has("definition changed") {
-        Some((Cause::Restart, Some(Detail::DefinitionChanged)))
-    } else if event.message == RESTARTS_IN_PLACE {
-        Some((Cause::RestartInPlace, None))
-    } else if has("resize requires restart") {
-        Some((Cause::Restart, Some(Detail::ResizeRequiresRestart)))
-    } else {
-        None
-    }
 }
 
 fn detail(cause: Cause, disruption: &Disruption) -> Option<Detail> {
@@ -373,13 +313,5 @@ fn detail(cause: Cause, disruption: &Disruption) -> Option<Detail> {
         ("DeletionByPodGC", _) => Some(Detail::PodGc { message: message() }),
         (BY_KUBELET, Cause::EvictedNodePressure) => Some(Detail::OutOfResource { message: message() }),
         _ => None,
-    }
-}
-
-fn stop_reason(cause: Cause, evidence: String) -> StopReason {
-    StopReason {
-        cause,
-        evidence,
-        detail: None,
     }
 }

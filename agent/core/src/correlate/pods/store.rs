@@ -10,7 +10,8 @@ use crate::pod::Workload;
 use crate::report::Report;
 use crate::time::Boot;
 
-use super::pod::{Container, Held, Pod};
+use super::parts::{Container, Held};
+use super::pod::Pod;
 use super::settle::Step;
 use super::{FromPods, Pods};
 

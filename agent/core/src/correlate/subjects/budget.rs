@@ -11,11 +11,10 @@ use crate::time::Boot;
 use super::Subjects;
 use super::missed::PLACED;
 use super::subject::State;
+use super::weights::Weights;
 
 /// Of a subject in the ordered lists (timers, idleness, armed sockets; weight), at most.
-const LISTED: usize = 3 * (3 * size_of::<(Boot, CgroupId)>() + size_of::<(usize, usize, CgroupId)>()) / 2;
-/// [`State::spare`] of a subject that was not weighed yet.
-pub(super) const NOT_LISTED: usize = usize::MAX;
+const LISTED: usize = 3 * (3 * size_of::<(Boot, CgroupId)>() + Weights::LISTED) / 2;
 /// Of a new subject: its first processes.
 const NEW: usize = 512;
 
@@ -24,38 +23,22 @@ impl Subjects {
     pub fn bytes(&self) -> usize {
         let listed =
             self.subjects.len() * LISTED + self.touched.len() * PLACED + self.gone.capacity() * size_of::<(Boot, CgroupId)>();
-        // A network namespace has one closer, or a few.
-        let closers = 2 * self.closers.len() * (size_of::<(u32, Vec<CgroupId>)>() + 4 * size_of::<CgroupId>());
-        self.weight + table::<CgroupId, State>(self.subjects.capacity()) + listed + self.clients.bytes() + closers
+        let table = table::<CgroupId, State>(self.subjects.capacity());
+        self.weights.total + table + listed + self.clients.bytes() + self.closers.bytes()
     }
 
     /// After a change: counts a subject's bytes again, and marks its place among the timelines as changed.
     pub(super) fn weigh(&mut self, own: CgroupId) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.missed.displace(own, state);
-        let (bytes, spare) = state.weigh();
-        let weighed = std::mem::replace(&mut state.weighed, bytes);
-        self.weight = self.weight - weighed + bytes;
-        self.grew |= bytes > weighed;
-        let before = std::mem::replace(&mut state.spare, spare);
-        if (spare, bytes) != (before, weighed) {
-            self.weights.remove(&(before, weighed, own));
-            self.weights.insert((spare, bytes, own));
-        }
+        self.weights.weigh(own, state);
     }
 
     /// As [`Subjects::fit`], after a change that made no room for itself.
     pub(super) fn fit_grown(&mut self) {
-        if std::mem::take(&mut self.grew) {
+        if self.weights.take_grew() {
             self.fit(0);
         }
-    }
-
-    /// A subject is taken out: its bytes count again when it is put back and weighed.
-    pub(super) fn unweigh(&mut self, own: CgroupId, state: &mut State) {
-        self.weights.remove(&(state.spare, state.weighed, own));
-        self.weight -= state.weighed;
-        (state.weighed, state.spare) = (0, NOT_LISTED);
     }
 
     /// Frees memory until `more` bytes fit: of the facts of who has most, and if no facts are left, of whole subjects, which then have
@@ -63,7 +46,7 @@ impl Subjects {
     pub(super) fn fit(&mut self, more: usize) -> bool {
         let most = self.limits.subjects_bytes();
         while self.bytes() + more > most {
-            let Some(&(spare, _, own)) = self.weights.last() else {
+            let Some((spare, own)) = self.weights.most() else {
                 return false;
             };
             if spare > 0 {
@@ -78,9 +61,9 @@ impl Subjects {
             }
             if let Some(mut state) = self.subjects.remove(&own) {
                 self.unlist(own, &mut state);
-                self.unweigh(own, &mut state);
+                self.weights.remove(own, &mut state);
                 self.drops.memory += 1;
-                self.refuse();
+                self.early.refuse(self.now);
             }
             self.slim();
         }
@@ -103,42 +86,6 @@ impl Subjects {
         slim(&mut self.subjects);
         if self.gone.len() < self.gone.capacity() / 4 {
             self.gone.shrink_to(2 * self.gone.len());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::correlate::tests::properties::any_input;
-    use crate::correlate::{Correlator, Limits};
-    use crate::fixtures::script::ZERO;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// The subject that gives memory up first is found without a look at all subjects: each subject is in the list, with its bytes.
-        #[test]
-        fn the_list_has_the_bytes_of_each_subject(events in prop::collection::vec(any::<[u8; 12]>(), 0..300)) {
-            // Room for some facts, or for none.
-            for memory in [256 << 10, 8 << 10] {
-                let mut core = Correlator::new(Limits { memory, ..Limits::default() });
-                let mut now = ZERO;
-                for bytes in &events {
-                    now = now.plus(Duration::from_millis(u64::from(bytes[0]) * u64::from(bytes[1]) / 256));
-                    core.handle(now, any_input(now, bytes));
-                    let subjects = &core.subjects;
-                    let of = |(own, state): (&CgroupId, &State)| (state.spare, state.weighed, *own);
-                    let mut all: Vec<_> = subjects.subjects.iter().map(of).collect();
-                    all.sort_unstable();
-                    prop_assert!(subjects.weights.iter().eq(&all));
-                    prop_assert_eq!(subjects.weight, all.iter().map(|(_, weighed, _)| weighed).sum::<usize>());
-                }
-            }
         }
     }
 }

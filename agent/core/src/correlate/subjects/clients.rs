@@ -38,6 +38,8 @@ pub(super) struct Clients {
     lost: Vec<Option<Span>>,
     /// Dropped connects of the kubelet.
     kubelets_forgotten: Option<Span>,
+    /// When old ones were last dropped.
+    pub swept: Boot,
 }
 
 #[derive(Clone, Copy, Debug)]

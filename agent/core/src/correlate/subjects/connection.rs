@@ -33,13 +33,7 @@ impl Pair {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Connection {
     pub accepted: Option<Boot>,
-    pub refused_by_server: Option<Refused>,
-    pub refused_by_client: Option<Boot>,
-    /// Records of the latter.
-    pub client_refusals: Records,
-    /// Connects of the subject to itself among the refused ones, by its own sockets.
-    pub own_refusals: Records,
-    pub last_refused: Option<Boot>,
+    pub refused: Refusals,
     pub reset: Option<Boot>,
     /// An RST from a socket whose client had acknowledged all, also a FIN.
     pub reset_acknowledged: Option<Boot>,
@@ -52,12 +46,7 @@ pub(super) struct Connection {
     pub ended: Option<(Boot, Use)>,
     /// With `ended`: an abort threw away bytes that were written and never sent.
     pub unsent: bool,
-    /// This side ended sending, or closed after the client had.
-    pub fin: Option<Boot>,
-    /// The last FIN, and the last proof that its client got it: an acknowledgement, or an RST of the client's. Not the first ones: another
-    /// client can have the port later.
-    pub fin_sent: Option<Boot>,
-    pub fin_arrived: Option<Boot>,
+    pub fin: Fin,
     /// Established before, and closed without a loss.
     pub closed: Option<Boot>,
     /// With `closed`: by close(2), which was the program's decision or a part of its exit.
@@ -66,6 +55,29 @@ pub(super) struct Connection {
     pub served: Option<u32>,
     pub by_kubelet: bool,
     pub last: Boot,
+}
+
+/// How connects with these ends were refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refusals {
+    pub by_server: Option<Refused>,
+    pub by_client: Option<Boot>,
+    /// Records of the latter.
+    pub of_clients: Records,
+    /// Connects of the subject to itself among the refused ones, by its own sockets.
+    pub own: Records,
+    pub last: Option<Boot>,
+}
+
+/// The end of what the server sends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fin {
+    /// This side ended sending, or closed after the client had.
+    pub first: Option<Boot>,
+    /// The last FIN, and the last proof that its client got it: an acknowledgement, or an RST of the client's. Not the first ones: another
+    /// client can have the port later.
+    pub sent: Option<Boot>,
+    pub arrived: Option<Boot>,
 }
 
 /// SYNs from one port that met no listener.
@@ -145,12 +157,12 @@ impl Connection {
 
     /// Time of the earliest event.
     pub fn since(&self) -> Boot {
-        let refused = self.refused_by_server.map(|refused| refused.first);
+        let refused = self.refused.by_server.map(|refused| refused.first);
         let ended = self.ended.map(|(at, _)| at);
         let times = [
             self.accepted,
             refused,
-            self.refused_by_client,
+            self.refused.by_client,
             self.reset,
             self.reset_acknowledged,
             self.queued,
@@ -177,16 +189,17 @@ impl Connection {
     }
 
     pub fn is_only_accepted(&self) -> bool {
-        let is_refused = self.refused_by_server.is_some() || self.refused_by_client.is_some();
+        let is_refused = self.refused.by_server.is_some() || self.refused.by_client.is_some();
         !is_refused && !self.is_end_of_one()
     }
 
     /// Not only connects of the subject to itself were refused.
     pub fn is_refused_to_others(&self) -> bool {
         let by_server = self
-            .refused_by_server
-            .and_then(|refused| refused.of_others(self.own_refusals.count));
-        by_server.is_some() || self.client_refusals.count > self.own_refusals.count
+            .refused
+            .by_server
+            .and_then(|refused| refused.of_others(self.refused.own.count));
+        by_server.is_some() || self.refused.of_clients.count > self.refused.own.count
     }
 
     /// Known by its close alone: a later connect from the same port is another.
@@ -209,13 +222,13 @@ impl Connection {
 
     /// The last FIN, if nothing proves that its client got it.
     pub fn unheard(&self) -> Option<Boot> {
-        self.fin_sent.filter(|sent| self.fin_arrived.is_none_or(|at| at < *sent))
+        self.fin.sent.filter(|sent| self.fin.arrived.is_none_or(|at| at < *sent))
     }
 
     /// The client acknowledged a FIN of which the record has not arrived yet.
     pub fn is_fin_late(&self) -> bool {
-        let is_end_known = self.fin_sent.is_some() || self.closed.is_some() || self.ended.is_some();
-        self.fin_arrived.is_some() && !is_end_known
+        let is_end_known = self.fin.sent.is_some() || self.closed.is_some() || self.ended.is_some();
+        self.fin.arrived.is_some() && !is_end_known
     }
 
     /// An RST by the listener for a client whose connection is not known to have ended before.
@@ -227,7 +240,7 @@ impl Connection {
     /// An RST for bytes that the client may have sent when it knew of the close.
     pub fn reset_after_fin(&self) -> Option<Boot> {
         let at = earlier(self.late, self.reset_acknowledged)?;
-        self.fin.is_some_and(|fin| fin <= at).then_some(at)
+        self.fin.first.is_some_and(|fin| fin <= at).then_some(at)
     }
 }
 
@@ -281,6 +294,14 @@ pub(super) struct Closing {
     pub unacknowledged: bool,
     /// The answer may not have been written to its end: what others get proves nothing of this client.
     pub is_under_way: bool,
+}
+
+impl Closing {
+    /// The server went on sending after the close: until then, in jiffies.
+    pub fn is_decided(&self, served: Option<u32>) -> bool {
+        let after = self.jiffies.zip(served).map(|(closed, served)| distance(served, closed));
+        !self.is_under_way && after.is_some_and(|after| after > 0)
+    }
 }
 
 /// A close by the program itself, while established.
@@ -442,6 +463,14 @@ fn received(tcp: &Tcp, counts: &TcpCounts) -> u64 {
 /// By how many jiffies the client's last data came later than the server's.
 fn ahead(counts: &TcpCounts) -> i32 {
     distance(counts.last_received, counts.last_sent)
+}
+
+/// The later time, in jiffies.
+pub(super) fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if distance(a, b) > 0 { a } else { b }),
+        (a, b) => a.or(b),
+    }
 }
 
 /// Jiffies wrap: the shorter distance from `b` to `a`.

@@ -2,20 +2,23 @@
 
 use crate::attribute::Subject;
 use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, UnseenSockets};
-use crate::ids::{CgroupId, Signal};
+use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::ProcessFact;
 use crate::ledger::{Hole, LossPlace, Origin};
 use crate::termination::Role;
 use crate::time::Boot;
 use crate::tolerances::{OWN_WATCH, TOUCH};
 
+use super::Subjects;
 use super::clients::Clients;
-use super::inside::InnerSender;
-use super::subject::{Candidate, ProcessId, State};
+use super::closers::from_then_on;
+use super::event::SubjectEvent;
+use super::inner::InnerSender;
+use super::process::{Candidate, ProcessId};
+use super::subject::State;
 use super::timeline::{OomFact, SignalFact, Timeline, armed_before_version_4};
 use super::watching::armed_by;
-use super::{SubjectEvent, Subjects};
-use crate::correlate::attribution::{Attributed, Concerned, Evidence, INIT, Sender, What};
+use crate::correlate::attribution::{Attributed, Concerned, Evidence, Sender, What};
 
 impl Subjects {
     pub fn take(&mut self, now: Boot, found: Attributed<'_>, out: &mut Vec<SubjectEvent>) {
@@ -233,7 +236,8 @@ impl Subjects {
             // A lost removal leaves a subject without any facts behind.
             if self.now.since(self.swept) >= TOUCH {
                 self.swept = self.now;
-                let idle = |state: &State| state.timeline.is_none() && state.due.is_none() && state.candidates.is_empty();
+                let idle =
+                    |state: &State| state.timeline.is_none() && state.listed.due.is_none() && state.candidates.is_empty();
                 let idle: Vec<CgroupId> = self
                     .subjects
                     .iter()
@@ -242,24 +246,24 @@ impl Subjects {
                     .collect();
                 for own in idle {
                     if let Some(mut state) = self.subjects.remove(&own) {
-                        self.unweigh(own, &mut state);
+                        self.weights.remove(own, &mut state);
                     }
                 }
                 self.slim();
             }
             if self.subjects.len() >= self.limits.subjects {
                 self.drops.timelines += 1;
-                self.refuse();
+                self.early.refuse(self.now);
                 return false;
             }
             if !self.fits_another() {
                 self.drops.memory += 1;
-                self.refuse();
+                self.early.refuse(self.now);
                 return false;
             }
         }
         let mut state = State::new(subject.clone());
-        self.doubt_new(own, &mut state);
+        self.early.doubt_new(own, &mut state);
         self.subjects.insert(own, state);
         self.weigh(own);
         true
@@ -295,7 +299,7 @@ impl Subjects {
             signal: *signal,
         };
         let known = |timeline: &Timeline| timeline.signals.iter().any(|known| known.is_same(&fact));
-        if self.coverage.was_observed_twice(at) && state.timeline.as_deref().is_some_and(known) {
+        if self.observing.coverage.was_observed_twice(at) && state.timeline.as_deref().is_some_and(known) {
             return;
         }
         if state.announces(now, target.start) {
@@ -307,7 +311,7 @@ impl Subjects {
         }
         let is_mains = main.is_none_or(|main| main.id.is(target));
         if fact.sender.role == Role::Runtime && fact.is_stop() && is_mains {
-            let by_init = (fact.sender.tgid == INIT).then(|| state.subject.clone());
+            let by_init = (fact.sender.tgid == Pid::INIT).then(|| state.subject.clone());
             out.push(SubjectEvent::StopSent { at, own, by_init });
         }
         self.warn(own, &fact, out);
@@ -353,7 +357,7 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         // A child of PID 1 may be an orphan of the last life: its start decides, for systemd forks a unit's process when it is due.
         let is_unit = matches!(state.subject, Subject::Unit { .. });
-        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > INIT);
+        let came = Some(at).filter(|_| is_unit && outside && exec.task.ppid > Pid::INIT);
         let known = state.candidates.iter_mut().find(|candidate| candidate.id.is(&exec.task));
         if let Some(known) = known {
             // `/proc` alone does not show the origin of the process.
@@ -410,7 +414,7 @@ impl Subjects {
 
     fn tcp(&mut self, at: Boot, own: CgroupId, tcp: &Tcp, out: &mut Vec<SubjectEvent>) {
         let cap = self.limits.connections;
-        let (now, rate) = (self.now, self.tick_rate);
+        let (now, rate) = (self.now, self.observing.tick_rate);
         let mut clients = std::mem::take(&mut self.clients);
         self.keep_socket(own, out, |state| {
             if let Some(cgroup) = tcp.cgroup {
@@ -421,7 +425,11 @@ impl Subjects {
         });
         self.clients = clients;
         if tcp.closes_listener() {
-            self.listener_closed(at, own, tcp);
+            for of in self.closers.closed(now, &self.subjects, (at, own), tcp) {
+                // The later one keeps the port.
+                self.doubt(of, from_then_on(at));
+                self.weigh(of);
+            }
         }
     }
 
@@ -455,7 +463,7 @@ impl Subjects {
 
     /// Adds a fact about sockets: a busy server's connections do not keep a timeline from being idle.
     fn keep_socket(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>, add: impl FnOnce(&mut State) -> bool) {
-        let touched = self.subjects.get(&own).is_some_and(|state| state.touched.is_some());
+        let touched = self.subjects.get(&own).is_some_and(|state| state.listed.touched.is_some());
         if !touched {
             return self.keep(own, out, add);
         }
@@ -468,8 +476,8 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else { return };
         self.drops.facts += u64::from(!add(state));
         let now = self.now;
-        if state.timeline.is_some() && state.touched.is_none_or(|touched| now.since(touched) >= TOUCH) {
-            if let Some(touched) = state.touched.replace(now) {
+        if state.timeline.is_some() && state.listed.touched.is_none_or(|touched| now.since(touched) >= TOUCH) {
+            if let Some(touched) = state.listed.touched.replace(now) {
                 self.touched.remove(&(touched, own));
             }
             self.touched.insert((now, own));

@@ -138,14 +138,14 @@ impl Fact {
     /// Of each the first time.
     pub fn note(self, connection: &mut Connection, at: Boot, sequence: Option<u32>) {
         match self {
-            Fact::Heard => connection.fin_arrived = connection.fin_arrived.max(Some(at)),
+            Fact::Heard => connection.fin.arrived = connection.fin.arrived.max(Some(at)),
             Fact::Accepted => first(&mut connection.accepted, at),
-            Fact::RefusedByServer => Refused::add(&mut connection.refused_by_server, at, sequence),
+            Fact::RefusedByServer => Refused::add(&mut connection.refused.by_server, at, sequence),
             Fact::RefusedByClient => {
-                first(&mut connection.refused_by_client, at);
-                connection.client_refusals.add(at);
+                first(&mut connection.refused.by_client, at);
+                connection.refused.of_clients.add(at);
             }
-            Fact::RefusedItself => connection.own_refusals.add(at),
+            Fact::RefusedItself => connection.refused.own.add(at),
             Fact::Reset => first(&mut connection.reset, at),
             Fact::ResetAcknowledged => first(&mut connection.reset_acknowledged, at),
             Fact::Queued => first(&mut connection.queued, at),

@@ -7,31 +7,30 @@ mod sockets;
 use crate::attribute::Index;
 use crate::event::{ExitStatus, Kind, ProcessExit};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::ledger::{Claim, Coverage, Home, Ledger};
+use crate::ledger::{Claim, Home, Ledger};
 use crate::termination::{
-    FailedChild, Fatal, Inside, Kill, MainExit, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey,
+    FailedChild, Fatal, InnerProcess, Inside, Kill, MainExit, OomKill, Open, Role, Stop, TerminationFacts, TerminationKey,
 };
-use crate::time::{Boot, WallClock};
+use crate::time::Boot;
 use crate::tolerances::{CHILD_REACH, OOM_CHILD_REACH, OOM_SLACK, PASSED_ON};
 use crate::verdict;
 use crate::verdict::judge::is_at_once;
 use std::time::Duration;
 
 use super::clients::Clients;
-use super::inside::{Way, process};
-use super::subject::{Candidate, State};
+use super::inside::Way;
+use super::observing::Observing;
+use super::process::Candidate;
+use super::subject::State;
 use super::timeline::{SignalFact, Timeline};
-use crate::correlate::limits::STEPS;
 use signals::{fatal, handled_last, is_cgroup_kill, stop_signal, to_main};
 
 pub(super) use missing::may_have_been_stopped;
 
 /// The state of the whole observation.
 pub(super) struct Context<'a> {
-    pub boot_id: &'a str,
+    pub observing: &'a Observing,
     pub index: &'a Index,
-    pub coverage: &'a Coverage,
-    pub clock: &'a WallClock<STEPS>,
     pub clients: &'a Clients,
     pub kubelet_known: bool,
     /// Records arrive in another order within this time.
@@ -42,7 +41,7 @@ pub(super) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn ledger(&self, own: CgroupId, state: &'a State) -> Ledger<'a> {
-        Ledger::new(self.coverage, Home::of(own, self.index), &state.rare().drops)
+        Ledger::new(&self.observing.coverage, Home::of(own, self.index), &state.rare().drops)
     }
 }
 
@@ -202,9 +201,9 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     let is_main_sure = !missing.has_any(Claim::WhichMain);
     Some(TerminationFacts {
         key: TerminationKey {
-            boot_id: context.boot_id.to_owned(),
+            boot_id: context.observing.boot_id.clone(),
             cgroup: own,
-            main_start: life.born().unwrap_or(Boot(0)),
+            main_start: life.born(),
         },
         subject: state.subject.clone(),
         container: None,
@@ -285,7 +284,7 @@ fn failed_child(state: &State, exit: MainExit) -> Option<FailedChild> {
     };
     let (at, of) = state.exits.iter().filter(is_passed_on).max_by_key(|(at, _)| *at)?;
     Some(FailedChild {
-        process: process(&of.task),
+        process: InnerProcess::of(&of.task),
         exit: MainExit {
             at: *at,
             status: of.status,

@@ -2,16 +2,10 @@
 
 use std::net::SocketAddr;
 
-use crate::attribute::Map;
-use crate::event::{Kind, Tcp};
-use crate::ids::CgroupId;
-use crate::ledger::{Hole, Origin};
+use crate::event::Tcp;
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
-use crate::tolerances::{CLOSERS_SWEEP, UNHASHED};
-
-use super::Subjects;
-use super::subject::State;
+use crate::tolerances::UNHASHED;
 
 const LISTENERS: usize = 64;
 
@@ -148,115 +142,8 @@ impl Listeners {
     }
 }
 
-/// Network namespaces for which closers are kept. In further namespaces nothing shows whose clients are refused.
-const NAMESPACES: usize = 1_024;
-
-impl Subjects {
-    /// The probes attribute a refused client to the last closed listener of the port. A neighbour in the same network namespace that listens
-    /// on the port for a moment gets the refusals of a server that terminates: the traffic of this server is then unknown.
-    pub(super) fn listener_closed(&mut self, at: Boot, own: CgroupId, tcp: &Tcp) {
-        let subjects = &self.subjects;
-        let is_closer = |of: &CgroupId| listeners(subjects, *of).is_some_and(|listeners| !listeners.is_empty());
-        if self.closers.len() >= NAMESPACES && !self.closers.contains_key(&tcp.netns) {
-            if self.closers_swept.plus(CLOSERS_SWEEP) <= self.now {
-                self.closers_swept = self.now;
-                self.closers.retain(|_, closers| closers.iter().any(is_closer));
-            }
-            if self.closers.len() >= NAMESPACES {
-                return self.doubt(own, from_then_on(at));
-            }
-        }
-        let closers = self.closers.entry(tcp.netns).or_default();
-        if !closers.contains(&own) {
-            closers.retain(is_closer);
-            closers.push(own);
-        }
-        let mut doubtful = Vec::new();
-        for &other in closers.iter().filter(|other| **other != own) {
-            let Some(others) = listeners(subjects, other) else { continue };
-            let is_succeeded = others.is_succeeded_by(tcp.local, at);
-            doubtful.extend(is_succeeded.then_some(if tcp.by_own { own } else { other }));
-            doubtful.extend(others.succeeds(tcp.local, at).then_some(own));
-        }
-        for of in doubtful {
-            // The later one keeps the port.
-            self.doubt(of, from_then_on(at));
-            self.weigh(of);
-        }
-    }
-}
-
-fn listeners(subjects: &Map<CgroupId, State>, of: CgroupId) -> Option<&Listeners> {
-    let timeline = subjects.get(&of)?.timeline.as_deref()?;
-    Some(timeline.sockets.listeners())
-}
-
 /// A listener on `::` accepts IPv4 as well, unless IPV6_V6ONLY is set, which no record shows.
 fn takes(listener: SocketAddr, to: SocketAddr) -> bool {
     let any = listener.ip().is_unspecified() && (listener.is_ipv6() || to.is_ipv4());
     listener.port() == to.port() && (any || listener.ip() == to.ip())
-}
-
-/// Whose a refused connection is cannot be told any more.
-fn from_then_on(at: Boot) -> Hole {
-    Hole {
-        to: None,
-        ..Hole::of(Origin::Dropped, Kind::Tcp, at, at, 1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::correlate::{Correlator, Limits};
-    use crate::event::Event;
-    use crate::fixtures::script;
-    use crate::input::Input;
-    use crate::time::Boot;
-
-    fn play(namespaces: u32) -> usize {
-        let text = "
-            +0 mkdir app
-            proc main in=app pid=100 ns=1 start=+0 parent=shim comm=app
-            +0.001 exec main
-            +0.1 mkdir other
-            proc other in=other pid=300 ns=1 start=+0.1 parent=shim comm=other
-            +0.2 exec other
-            +1 TERM runc -> main handler
-            +1.1 tcp app closed 80
-            +1.2 TERM runc -> other handler
-            ";
-        let mut core = Correlator::new(Limits::default());
-        let mut close = None;
-        let mut last = Boot(0);
-        for (at, input) in script::parse(text).inputs {
-            if let Input::Kernel {
-                event: Event::Tcp(_), ..
-            } = &input
-            {
-                close = Some(input.clone());
-            }
-            last = at;
-            core.handle(at, input);
-        }
-        for n in 0..namespaces {
-            let mut input = close.clone().expect("a close");
-            if let Input::Kernel {
-                event: Event::Tcp(tcp),
-                at,
-            } = &mut input
-            {
-                tcp.netns = 1_000 + n;
-                last = last.plus(std::time::Duration::from_micros(122));
-                *at = last;
-            }
-            core.handle(last, input);
-        }
-        core.subjects.closers.len()
-    }
-
-    #[test]
-    fn listeners_in_many_network_namespaces_are_bounded() {
-        let most = play(4_000);
-        assert!(most <= 2 * super::NAMESPACES, "{most}");
-    }
 }

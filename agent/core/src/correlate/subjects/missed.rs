@@ -5,12 +5,13 @@
 //! whatever the number of timelines.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crate::attribute::Map;
 use crate::ids::CgroupId;
 use crate::time::Boot;
 
-use super::Subjects;
-use super::subject::State;
+use super::subject::{Place, Rank, State};
 
 /// Of each subject with a timeline: in one of the two lists.
 pub(super) const PLACED: usize = 3 * size_of::<(Rank, Boot, CgroupId)>() / 2;
@@ -27,44 +28,21 @@ pub(super) struct Missed {
     looks: usize,
 }
 
-/// Other subjects' noise must not evict a termination in progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
-    /// Nothing stops the subject.
-    Quiet,
-    /// The exit is known. Only what clients met can still change, and a container's owner decides how long its cgroup stays.
-    Ended,
-    Stopping,
-    /// The subject has exited, and records from before the exit may still arrive: without these the exit would be judged wrongly. The
-    /// timeline is not evicted.
-    Settling,
-}
-
-/// Where a subject stands.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Place {
-    /// It has no timeline.
-    #[default]
-    Nowhere,
-    Changed,
-    At(Rank, Boot),
-}
-
 impl Missed {
     /// Something may have changed the subject's place.
     #[inline]
     pub fn displace(&mut self, own: CgroupId, state: &mut State) {
-        if matches!(state.place, Place::Changed) || state.touched.is_none() {
+        if matches!(state.listed.place, Place::Changed) || state.listed.touched.is_none() {
             return;
         }
         self.remove(own, state);
-        state.place = Place::Changed;
+        state.listed.place = Place::Changed;
         self.changed.insert(own);
     }
 
     /// The subject no longer has a timeline.
     pub fn remove(&mut self, own: CgroupId, state: &mut State) {
-        match std::mem::take(&mut state.place) {
+        match std::mem::take(&mut state.listed.place) {
             Place::Nowhere => {}
             Place::Changed => {
                 self.changed.remove(&own);
@@ -80,36 +58,28 @@ impl Missed {
         {
             self.looks += 1;
         }
-        let Some(touched) = state.touched else { return };
+        let Some(touched) = state.listed.touched else { return };
         let rank = rank(state);
         let at = match rank {
             Rank::Settling => state.main().and_then(|main| main.exit_at()).unwrap_or(touched),
             Rank::Quiet | Rank::Ended | Rank::Stopping => touched,
         };
-        state.place = Place::At(rank, at);
+        state.listed.place = Place::At(rank, at);
         self.order.insert((rank, at, own));
     }
 
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.order.len() + self.changed.len()
-    }
-}
-
-impl Subjects {
     /// The subject whose timeline is evicted next. None: all subjects settle.
-    pub(super) fn least_missed(&mut self) -> Option<CgroupId> {
-        let (now, reorder) = (self.now, self.limits.reorder);
+    pub fn least(&mut self, subjects: &mut Map<CgroupId, State>, now: Boot, reorder: Duration) -> Option<CgroupId> {
         let has_settled = |exit: Boot| exit.plus(reorder) <= now;
         let first = (Rank::Settling, Boot(0), CgroupId::v2(0));
-        let settling = self.missed.order.range(first..);
+        let settling = self.order.range(first..);
         let settled: Vec<CgroupId> = settling
             .take_while(|(_, exit, _)| has_settled(*exit))
             .map(|(.., own)| *own)
             .collect();
         for own in settled {
-            if let Some(state) = self.subjects.get_mut(&own) {
-                self.missed.displace(own, state);
+            if let Some(state) = subjects.get_mut(&own) {
+                self.displace(own, state);
             }
         }
         let rank = |state: &State| match state.main().and_then(|main| main.exit_at()) {
@@ -118,13 +88,18 @@ impl Subjects {
             Some(exit) if has_settled(exit) => Rank::Ended,
             Some(_) => Rank::Settling,
         };
-        while let Some(own) = self.missed.changed.pop_first() {
-            if let Some(state) = self.subjects.get_mut(&own) {
-                self.missed.place(own, state, rank);
+        while let Some(own) = self.changed.pop_first() {
+            if let Some(state) = subjects.get_mut(&own) {
+                self.place(own, state, rank);
             }
         }
-        let (rank, _, own) = self.missed.order.first()?;
+        let (rank, _, own) = self.order.first()?;
         (*rank != Rank::Settling).then_some(*own)
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.order.len() + self.changed.len()
     }
 }
 
@@ -139,6 +114,7 @@ mod tests {
     use proptest::test_runner::TestRunner;
 
     use super::*;
+    use crate::correlate::subjects::Subjects;
     use crate::correlate::tests::properties::any_input;
     use crate::correlate::{Correlator, Limits};
     use crate::fixtures::script::{self, ZERO};
@@ -214,7 +190,8 @@ mod tests {
                 continue;
             }
             let (expected, ranks) = by_full_look(&core.subjects);
-            let least = core.subjects.least_missed();
+            let of = &mut core.subjects;
+            let least = of.missed.least(&mut of.subjects, of.now, of.limits.reorder);
             assert_eq!(least, expected, "of {ranks:?}");
             assert_eq!(core.subjects.missed.len(), core.subjects.touched.len());
             seen.extend(ranks.iter().take(1).chain(ranks.get(&Rank::Settling)));

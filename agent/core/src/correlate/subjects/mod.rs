@@ -2,19 +2,28 @@
 //!
 //! Facts are collected per subject in any order; each has the kernel's own time. A termination's facts are assembled once, some
 //! time after the main process's exit, in the order of their times: any order of arrival within that time gives the same facts.
+//!
+//! What is kept of one subject: `process`, `inner`, `timeline`, `subject`. What is made of it: `inside`, `finish`. [`Subjects`] has all of
+//! them and their lists; the files that add methods to it are its ways in (`evidence`, `resumed`) and out (`timers`, `warning`).
 
 mod budget;
 mod clients;
+mod closers;
 mod connection;
 mod dropped;
+mod due;
+mod event;
 mod evidence;
 mod fact;
 mod finish;
+mod inner;
 mod inside;
 mod listeners;
 mod missed;
+mod observing;
 mod own_exits;
 mod peers;
+mod process;
 mod resumed;
 mod subject;
 mod timeline;
@@ -22,121 +31,42 @@ mod timers;
 mod traffic;
 mod warning;
 mod watching;
+mod weights;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use crate::attribute::{Map, Subject};
-use crate::container::ContainerFact;
-use crate::event::ExitStatus;
-use crate::ids::{CgroupId, Comm};
+use crate::ids::CgroupId;
 use crate::input::{Observation, ProbeState};
-use crate::ledger::{Coverage, Hole, LossPlace, Span};
-use crate::report::StopSignalIgnored;
-use crate::termination::{OomKill, Open, TerminationFacts};
-use crate::time::{Boot, TickRate, WallClock, WallOffset};
+use crate::ledger::{Hole, LossPlace, Span};
+use crate::termination::{Open, TerminationFacts};
+use crate::time::{Boot, WallOffset};
 
 use super::Limits;
 use super::attribution::Attributor;
-use super::limits::STEPS;
 use clients::Clients;
-use dropped::EarlyDoubt;
+use closers::Closers;
+use dropped::EarlyDoubts;
+use due::Due;
 use finish::Context;
 use missed::Missed;
+use observing::Observing;
 use subject::State;
-use timers::Due;
+use weights::Weights;
 
+pub(super) use event::SubjectEvent;
+pub(super) use process::ProcessId;
 pub(super) use resumed::Scan;
-pub(super) use subject::ProcessId;
-
-/// An event of a subject.
-#[derive(Debug)]
-pub(super) enum SubjectEvent {
-    /// A process that started then was observed in the subject.
-    Seen {
-        own: CgroupId,
-        subject: Subject,
-        start: Boot,
-    },
-    /// A process came in from outside.
-    CameIn {
-        at: Boot,
-        own: CgroupId,
-        process: ProcessId,
-        comm: Comm,
-    },
-    Exited {
-        at: Boot,
-        own: CgroupId,
-        process: ProcessId,
-        status: ExitStatus,
-    },
-    /// The runtime sent the main process a stop signal.
-    StopSent {
-        at: Boot,
-        own: CgroupId,
-        /// The subject, if PID 1 of the machine sent it.
-        by_init: Option<Subject>,
-    },
-    /// A cgroup was removed: the subject's own or another.
-    Removed {
-        at: Boot,
-        cgroup: CgroupId,
-    },
-    /// The exit is known, and clients' errors count until then.
-    CountsUntil {
-        own: CgroupId,
-        until: Boot,
-    },
-    StopIgnored(Box<StopSignalIgnored>),
-    /// The subject continues.
-    ChildOomKilled {
-        subject: Subject,
-        container: Option<Arc<ContainerFact>>,
-        oom: OomKill,
-    },
-    Ended(Box<TerminationFacts>),
-    /// The kernel must watch the sockets in this cgroup again.
-    Watched(CgroupId),
-    /// The kernel can stop watching the sockets in this cgroup.
-    Unwatched(CgroupId),
-}
-
-impl SubjectEvent {
-    /// The unit that a report would be about.
-    pub fn reported_unit(&self) -> Option<&str> {
-        let subject = match self {
-            SubjectEvent::StopIgnored(early) => &early.subject,
-            SubjectEvent::ChildOomKilled { subject, .. } => subject,
-            SubjectEvent::Ended(facts) => &facts.subject,
-            _ => return None,
-        };
-        match subject {
-            Subject::Unit { name } => Some(name),
-            Subject::Container { .. } => None,
-        }
-    }
-}
 
 /// See the module.
 pub(super) struct Subjects {
     limits: Limits,
-    coverage: Coverage,
-    clock: WallClock<STEPS>,
+    observing: Observing,
     /// Time of the last call.
     now: Boot,
-    boot_id: String,
-    tick_rate: TickRate,
-    /// See [`Observation::observes_followed`].
-    observes_followed: bool,
     subjects: Map<CgroupId, State>,
-    /// Bytes that each subject can give up, and all of its bytes, the most last: see `budget`.
-    weights: BTreeSet<(usize, usize, CgroupId)>,
-    /// Bytes of all subjects together beyond their slots.
-    weight: usize,
-    /// A subject has more bytes than when it was last made sure that all fit.
-    grew: bool,
+    weights: Weights,
     due: Due,
     /// Subjects with a timeline, the longest idle first.
     touched: BTreeSet<(Boot, CgroupId)>,
@@ -144,16 +74,10 @@ pub(super) struct Subjects {
     /// Subjects with sockets that the kernel watches on its own, the oldest first.
     armed: BTreeSet<(Boot, CgroupId)>,
     clients: Clients,
-    clients_swept: Boot,
-    /// Subjects with closed listeners, by network namespace: see `listeners`.
-    closers: HashMap<u32, Vec<CgroupId>>,
-    closers_swept: Boot,
+    closers: Closers,
     /// Finished subjects: their late events (a client that keeps trying) start no new timeline.
     gone: VecDeque<(Boot, CgroupId)>,
-    /// The oldest first.
-    early: VecDeque<EarlyDoubt>,
-    /// When there was no room for a subject: a subject that is known only since then may have had events before.
-    refused: Option<Span>,
+    early: EarlyDoubts,
     swept: Boot,
     drops: Drops,
 }
@@ -170,27 +94,18 @@ impl Subjects {
     pub fn new(limits: Limits) -> Subjects {
         Subjects {
             limits,
-            coverage: Coverage::default(),
-            clock: WallClock::default(),
+            observing: Observing::default(),
             now: Boot(0),
-            boot_id: String::new(),
-            tick_rate: TickRate::USUAL,
-            observes_followed: false,
             subjects: Map::default(),
-            weights: BTreeSet::new(),
-            weight: 0,
-            grew: false,
+            weights: Weights::default(),
             due: Due::default(),
             touched: BTreeSet::new(),
             missed: Missed::default(),
             armed: BTreeSet::new(),
             clients: Clients::default(),
-            clients_swept: Boot(0),
-            closers: HashMap::new(),
-            closers_swept: Boot(0),
+            closers: Closers::default(),
             gone: VecDeque::new(),
-            early: VecDeque::new(),
-            refused: None,
+            early: EarlyDoubts::default(),
             swept: Boot(0),
             drops: Drops::default(),
         }
@@ -198,37 +113,40 @@ impl Subjects {
 
     /// The observation begins (again); the previous one ended at `ended`.
     pub fn start(&mut self, ended: Boot, observation: &Observation) {
-        self.coverage.start(ended, observation.since);
-        if self.boot_id != observation.boot_id {
-            self.clock = WallClock::default();
-        }
-        self.clock.set(observation.since, observation.wall_offset);
-        self.boot_id.clone_from(&observation.boot_id);
-        self.tick_rate = observation.tick_rate();
-        self.observes_followed = observation.observes_followed;
+        self.observing.start(ended, observation);
     }
 
     pub fn clock(&mut self, now: Boot, offset: WallOffset) {
-        self.clock.set(now, offset);
+        self.observing.clock.set(now, offset);
     }
 
     /// The states of the probes follow.
     pub fn forget_probes(&mut self) {
-        self.coverage.forget_probes();
+        self.observing.coverage.forget_probes();
     }
 
     /// What was observed last may be missing.
     pub fn cut(&mut self, now: Boot) {
-        self.coverage.cut(now);
+        self.observing.coverage.cut(now);
     }
 
     pub fn probe(&mut self, name: String, state: ProbeState) {
-        self.coverage.probe(name, state);
+        self.observing.coverage.probe(name, state);
     }
 
     /// Records of the subjects there are missing.
     pub fn lost(&mut self, hole: Hole, place: LossPlace) {
-        self.coverage.lost(hole, place);
+        self.observing.coverage.lost(hole, place);
+    }
+
+    /// Records of a subject, or of something below its cgroup, were dropped: what they could have shown is unknown.
+    fn doubt(&mut self, own: CgroupId, hole: Hole) {
+        if let Some(state) = self.subjects.get_mut(&own) {
+            return state.rare_mut().drops.add(hole);
+        }
+        if let Some(over) = self.early.add((self.now, own), hole, self.limits.reorder) {
+            self.lost(over, LossPlace::Anywhere);
+        }
     }
 
     /// Records of clients' connects to the servers of that hash were lost.
@@ -298,7 +216,7 @@ impl Subjects {
     pub fn kept(&self) -> usize {
         let of = |state: &State| {
             let timeline = state.timeline.as_deref().map_or(0, timeline::Timeline::kept);
-            state.candidates.len() + state.exits.len() + state.early.len() + state.below.len() + timeline
+            state.candidates.len() + state.exits.len() + state.early.len() + state.below.cgroups.len() + timeline
         };
         let timelines = self.touched.len() + self.missed.len();
         let lists = self.due.len() + timelines + self.armed.len() + self.clients.kept() + self.gone.len();
@@ -307,10 +225,8 @@ impl Subjects {
 
     fn context<'a>(&'a self, around: &'a Attributor) -> Context<'a> {
         Context {
-            boot_id: &self.boot_id,
+            observing: &self.observing,
             index: around.index(),
-            coverage: &self.coverage,
-            clock: &self.clock,
             clients: &self.clients,
             kubelet_known: around.knows_kubelet(),
             reorder: self.limits.reorder,

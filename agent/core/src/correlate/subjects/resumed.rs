@@ -9,9 +9,11 @@ use crate::input::{CgroupFact, Input, ProcessFact};
 use crate::termination::Open;
 use crate::time::Boot;
 
-use super::subject::{Candidate, ProcessId, State};
-use super::{SubjectEvent, Subjects};
-use crate::correlate::attribution::{Attributor, INIT};
+use super::Subjects;
+use super::event::SubjectEvent;
+use super::process::{Candidate, ProcessId};
+use super::subject::State;
+use crate::correlate::attribution::Attributor;
 
 /// What a scan after a gap has shown.
 #[derive(Debug, Default)]
@@ -138,7 +140,7 @@ impl Subjects {
             Input::Process(ProcessFact {
                 tgid: candidate.id.tgid,
                 // A process came in from outside if its parent is not in the subject; PID 1 never is.
-                ppid: if candidate.outside { INIT } else { candidate.id.tgid },
+                ppid: if candidate.outside { Pid::INIT } else { candidate.id.tgid },
                 start: candidate.id.start,
                 ns_level: candidate.ns_level,
                 ns_pid: candidate.ns_pid,

@@ -1,8 +1,10 @@
 //! The state of one subject: its main process, and the facts of a possible termination.
 
 mod closing;
+mod listed;
 mod memory;
-mod process;
+mod rare;
+mod step;
 mod wrapped;
 
 use std::collections::VecDeque;
@@ -11,32 +13,25 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::attribute::Subject;
-use crate::event::{ExitStatus, ProcessExit, Task};
+use crate::event::{ProcessExit, Task};
 use crate::ids::{CgroupId, Pid, Signal};
-use crate::ledger::Drops;
-use crate::termination::Role;
 use crate::time::Boot;
 use crate::tolerances::ANNOUNCE;
 
-use super::budget::NOT_LISTED;
-use super::dropped::EVIDENCE;
-use super::inside::InnerFacts;
-use super::missed::Place;
-use super::own_exits::OwnExits;
-use super::timeline::{SignalFact, Timeline};
+use super::inner::InnerFacts;
+use super::process::{Candidate, ProcessId, Served};
+use super::timeline::Timeline;
 
-use process::Ended;
-pub(in crate::correlate) use process::ProcessId;
-pub(super) use process::{Candidate, Served};
+use listed::Listed;
+pub(super) use listed::{NOT_LISTED, Place, Rank};
+pub(super) use rare::EVIDENCE;
+use rare::{Apart, Rare};
 pub(super) use wrapped::Others;
 
 /// Most candidates for the main process per subject.
 const CANDIDATES: usize = 16;
 /// Most exits of other processes that are kept without a timeline.
 const EXITS: usize = 32;
-
-/// A process whose parent has exited gets this one.
-pub(super) const INIT: Pid = Pid(1);
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -57,49 +52,24 @@ pub(super) struct State {
     pub finished: Option<(ProcessId, Boot)>,
     /// When to look whether a stop signal was discarded on its way: the process may exit all the same.
     pub suspect: Option<Boot>,
-    /// Cgroups with sockets below the subject's own.
-    pub below: Vec<CgroupId>,
+    pub below: Below,
     /// Containers that only v1 knows share the v2 cgroup: their sockets cannot be separated from the subject's.
     pub shares_cgroup: bool,
     /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
-    /// More cgroups below have sockets than are watched.
-    pub cgroups_over: bool,
-    /// Its bytes, as the budget counts them.
-    pub weighed: usize,
-    /// Of these, bytes that it can give up.
-    pub spare: usize,
-    /// The subject's timer, if it has one.
-    pub due: Option<Boot>,
-    pub touched: Option<Boot>,
-    pub place: Place,
-    pub armed: Option<Boot>,
+    pub listed: Listed,
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
-    rare: Option<Box<Rare>>,
-    /// Bytes of `rare`: counted again only after a change, because each look at it is a cache miss.
-    rare_weight: usize,
-    rare_changed: bool,
+    rare: Apart,
 }
 
-/// What few subjects have: apart, because each record reads the whole state, and of ten thousand states few are in the processor's cache.
+/// Cgroups with sockets below the subject's own.
 #[derive(Debug, Default)]
-pub(super) struct Rare {
-    /// The process and time of the reported early warning.
-    pub warned: Option<(ProcessId, Boot)>,
-    /// When the sockets were last let go.
-    pub unwatched_at: Option<Boot>,
-    /// Evidence that was dropped.
-    pub drops: Drops,
-    pub own_exits: OwnExits,
+pub(super) struct Below {
+    pub cgroups: Vec<CgroupId>,
+    /// More have sockets than are watched.
+    pub over: bool,
 }
-
-static NOTHING_RARE: Rare = Rare {
-    warned: None,
-    unwatched_at: None,
-    drops: Drops::NONE,
-    own_exits: OwnExits::NONE,
-};
 
 impl State {
     pub fn new(subject: Subject) -> State {
@@ -113,39 +83,27 @@ impl State {
             removed: None,
             finished: None,
             suspect: None,
-            below: Vec::new(),
+            below: Below::default(),
             shares_cgroup: false,
             requested: None,
-            cgroups_over: false,
-            weighed: 0,
-            spare: NOT_LISTED,
-            due: None,
-            touched: None,
-            place: Place::default(),
-            armed: None,
+            listed: Listed::default(),
             announced: None,
-            rare: None,
-            rare_weight: 0,
-            rare_changed: false,
+            rare: Apart::default(),
         }
     }
 
     pub fn rare(&self) -> &Rare {
-        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+        self.rare.get()
     }
 
     pub fn rare_mut(&mut self) -> &mut Rare {
-        self.rare_changed = true;
-        self.rare.get_or_insert_default()
+        self.rare.get_mut()
     }
 
     /// What concerns the life that ended then is over.
     pub fn begin_again(&mut self, end: Boot, is_next: impl Fn(&ProcessId) -> bool) {
         self.early.retain(is_next);
-        if let Some(rare) = &mut self.rare {
-            rare.drops.expire(end);
-            rare.own_exits.expire(end);
-        }
+        self.rare.expire(end);
     }
 
     /// Whether to announce a process that started then: what one announcement shows, the next ones repeat.
@@ -237,39 +195,9 @@ impl State {
         ends.filter(|end| next.is_after(*end)).min()
     }
 
-    /// A runtime's own process that exited with 0 before the init it created: not a main process.
-    fn is_stage(&self, ended: &Candidate, next: &Candidate) -> bool {
-        let is_container = matches!(self.subject, Subject::Container { .. });
-        is_container && self.unasked_exit(ended).is_some() && !ended.is_ns_init() && next.is_ns_init()
-    }
-
-    /// The exit may be of a runtime's own process, and the following init is not known yet.
-    pub fn may_be_stage(&self) -> bool {
-        let Some(main) = self.main() else { return false };
-        let is_container = matches!(self.subject, Subject::Container { .. });
-        let alone = self.candidates.iter().all(|other| other.id.same(&main.id));
-        is_container && self.unasked_exit(&main).is_some() && !main.is_ns_init() && alone
-    }
-
-    /// By its name, the main process is runc's own. Whoever takes that name is reported once the cgroup is removed.
-    pub fn is_named_as_stage(&self) -> bool {
-        self.main().is_some_and(|main| main.comm.is_stage_of_runc())
-    }
-
     /// Start of the earliest known process.
     pub fn first_start(&self) -> Option<Boot> {
         self.candidates.iter().map(|of| of.id.start).min()
-    }
-
-    /// Its exit, if that was with 0 and without a stop signal.
-    fn unasked_exit(&self, of: &Candidate) -> Option<Ended> {
-        let exit = of.exit.filter(|exit| exit.status == ExitStatus::Exited(0));
-        exit.filter(|_| !self.got_stop_signal(&of.id))
-    }
-
-    fn got_stop_signal(&self, id: &ProcessId) -> bool {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
-        signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
     }
 
     /// If no main process is known: the target of the runtime's first stop signal.
@@ -382,7 +310,7 @@ impl State {
         }
         // The daemon whose launcher was a step.
         let is_unit = matches!(self.subject, Subject::Unit { .. });
-        if is_unit && self.candidates.is_empty() && exit.task.ppid == INIT {
+        if is_unit && self.candidates.is_empty() && exit.task.ppid == Pid::INIT {
             self.learn(Candidate::of(&exit.task, at, true));
         }
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
@@ -441,53 +369,6 @@ impl State {
         if !self.early.is_empty() {
             self.timeline();
         }
-    }
-
-    /// Not a main process: an exit with 0 and without a stop was a step before the main process (systemd's `ExecStartPre=`, a
-    /// runtime's own first stage, the launcher of a daemon, whose process lives on) or after it (`ExecStopPost=`), and not a termination of
-    /// the subject. systemd removes the cgroup of a
-    /// finished unit, so a unit that continues in the same cgroup is not finished.
-    pub fn is_step(&self, linger: Duration) -> bool {
-        let Some(main) = self.main() else { return false };
-        let Some(exit) = self.unasked_exit(&main) else { return false };
-        let mut others = self
-            .candidates
-            .iter()
-            .filter(|other| other.outside && !other.id.same(&main.id))
-            // What begins later is the subject's next life.
-            .filter(|other| other.id.start.since(exit.at) <= linger);
-        match self.subject {
-            // The exit of a pid namespace's init terminates every process in it.
-            Subject::Container { .. } if self.removed.is_none() => {
-                others.any(|other| other.exit.is_none() && (!main.is_ns_init() || other.ns_level < main.ns_level))
-            }
-            Subject::Container { .. } => false,
-            Subject::Unit { .. } if self.removed.is_none() => {
-                others.any(|other| other.is_after(exit.at)) || exit.left_others && !self.are_others_stopped(&main, exit.at)
-            }
-            Subject::Unit { .. } => self.follows_at_once(&main, linger),
-        }
-    }
-
-    /// systemd ends what is left of a unit as soon as its main process has exited.
-    fn are_others_stopped(&self, main: &Candidate, since: Boot) -> bool {
-        let is_by_manager = |fact: &SignalFact| {
-            let is_later = fact.last >= since && !main.id.is(&fact.signal.target);
-            fact.sender.role == Role::Runtime && is_later
-        };
-        let timeline = self.timeline.as_deref();
-        timeline.is_some_and(|timeline| timeline.signals.iter().any(is_by_manager))
-    }
-
-    /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
-    pub fn is_last_step(&self, linger: Duration) -> bool {
-        let is_step = |main: &Candidate| self.unasked_exit(main).is_some() && self.follows_at_once(main, linger);
-        matches!(self.subject, Subject::Unit { .. }) && self.main().as_ref().is_some_and(is_step)
-    }
-
-    fn follows_at_once(&self, main: &Candidate, linger: Duration) -> bool {
-        let follows = |(_, end): (ProcessId, Boot)| main.is_after(end) && main.id.start.since(end) <= linger;
-        self.finished.is_some_and(follows)
     }
 
     pub fn suspect(&mut self, look_at: Boot) {

@@ -8,8 +8,8 @@ use crate::termination::{Actor, OomKill, OomRole, Role};
 use crate::time::Boot;
 use crate::tolerances::{BETWEEN_AGENTS, FOLD};
 
-use super::inside::InnerFacts;
-use super::subject::{Candidate, ProcessId};
+use super::inner::InnerFacts;
+use super::process::{Candidate, ProcessId};
 use super::traffic::Sockets;
 
 /// Of a signal's sender: mostly shared with the index.

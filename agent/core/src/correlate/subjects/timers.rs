@@ -7,55 +7,18 @@ use crate::ids::CgroupId;
 use crate::termination::Open;
 use crate::time::Boot;
 
-use super::subject::{Candidate, Others, ProcessId, State};
-use super::{SubjectEvent, Subjects, finish, traffic};
+use super::due::end_due;
+use super::event::SubjectEvent;
+use super::process::{Candidate, ProcessId};
+use super::subject::State;
+use super::{Subjects, finish, traffic};
 use crate::correlate::Limits;
 use crate::correlate::attribution::Attributor;
-use crate::tolerances::{CLIENTS_SWEEP, KEEP_FINISHED, OWN_WATCH, STAGE_WAIT, TOUCH, UNITS_OTHERS, WATCH};
+use crate::tolerances::{CLIENTS_SWEEP, KEEP_FINISHED, OWN_WATCH, TOUCH, WATCH};
 
 /// Most finished subjects that are remembered. Without it a late event makes a subject again: without a main process and a stop signal
 /// there is no termination, and both come before the removal of the cgroup.
 const GONE: usize = 1_024;
-
-/// The timers of the subjects.
-#[derive(Debug, Default)]
-pub(super) struct Due {
-    order: BTreeSet<(Boot, CgroupId)>,
-    /// Before this no timer is due, and nothing expires.
-    next: Boot,
-}
-
-impl Due {
-    /// Sets the subject's timer anew after a change.
-    pub fn set(&mut self, own: CgroupId, state: &mut State, limits: &Limits, out: &mut Vec<SubjectEvent>) {
-        let due = next_due(state, limits);
-        if state.due == due {
-            return;
-        }
-        if let Some(old) = state.due {
-            self.order.remove(&(old, own));
-        }
-        if let Some(due) = due {
-            self.order.insert((due, own));
-            self.next = self.next.min(due);
-        }
-        state.due = due;
-        // A timer that moves before it fires emits no event, but the pod must not be reported without the container meanwhile.
-        if let Some(until) = state.counted_on(limits.linger) {
-            out.push(SubjectEvent::CountsUntil { own, until });
-        }
-    }
-
-    /// Something is due then, apart from the subjects' timers.
-    pub fn soon(&mut self, at: Boot) {
-        self.next = self.next.min(at);
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.order.len()
-    }
-}
 
 impl Subjects {
     pub(super) fn reschedule(&mut self, own: CgroupId, out: &mut Vec<SubjectEvent>) {
@@ -69,14 +32,14 @@ impl Subjects {
     pub fn run_timers(&mut self, now: Boot, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         self.now = now;
         // Twice for each kernel record: nearly always nothing is due.
-        if now >= self.due.next || self.touched.len() > self.limits.timelines {
+        if self.due.is_any(now) || self.touched.len() > self.limits.timelines {
             self.run_due(until, around, out);
         }
     }
 
     #[inline(never)]
     fn run_due(&mut self, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
-        while let Some(&(due, own)) = self.due.order.first() {
+        while let Some((due, own)) = self.due.first() {
             if due > until {
                 break;
             }
@@ -96,20 +59,20 @@ impl Subjects {
             self.armed.remove(&(armed, own));
             self.let_go(own, armed.plus(self.watch()), out);
         }
-        if self.now.since(self.clients_swept) >= CLIENTS_SWEEP {
+        if self.now.since(self.clients.swept) >= CLIENTS_SWEEP {
             self.sweep_clients();
         }
         while self.touched.len() > self.limits.timelines {
-            let Some(least) = self.least_missed() else { break };
+            let least = self.missed.least(&mut self.subjects, self.now, self.limits.reorder);
+            let Some(least) = least else { break };
             self.drops.timelines += 1;
             self.finish(least, Open::TimelineCap, around, out);
         }
         let first = |set: &BTreeSet<(Boot, CgroupId)>, after: Duration| set.first().map(|(at, _)| at.plus(after));
-        let timers = [first(&self.due.order, Duration::ZERO), first(&self.touched, self.limits.idle)];
-        let armed = first(&self.armed, self.watch());
+        let timers = [first(&self.touched, self.limits.idle), first(&self.armed, self.watch())];
         // What is touched or armed from now on is not due earlier than this.
-        let later = self.now.plus(self.watch()).min(self.clients_swept.plus(CLIENTS_SWEEP));
-        self.due.next = timers.into_iter().chain([armed]).flatten().fold(later, Boot::min);
+        let later = self.now.plus(self.watch()).min(self.clients.swept.plus(CLIENTS_SWEEP));
+        self.due.not_before(timers.into_iter().flatten().fold(later, Boot::min));
     }
 
     /// The kernel watches the subject's sockets for so long, unless it does for longer. False: nothing changed.
@@ -120,9 +83,9 @@ impl Subjects {
         let Some(state) = self.subjects.get_mut(&own) else {
             return false;
         };
-        let is_longer = state.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH);
+        let is_longer = state.listed.armed.is_none_or(|armed| as_of.since(armed) >= TOUCH);
         if is_longer {
-            if let Some(armed) = state.armed.replace(as_of) {
+            if let Some(armed) = state.listed.armed.replace(as_of) {
                 self.armed.remove(&(armed, own));
             }
             self.armed.insert((as_of, own));
@@ -139,8 +102,8 @@ impl Subjects {
     /// Without a termination in progress nothing that a client met concerns one: no termination begins earlier than it is known to
     /// begin, except for the reorder window.
     fn sweep_clients(&mut self) {
-        self.clients_swept = self.now;
-        let concerns = |state: &State| state.timeline.is_some() || state.requested.is_some() || state.due.is_some();
+        self.clients.swept = self.now;
+        let concerns = |state: &State| state.timeline.is_some() || state.requested.is_some() || state.listed.due.is_some();
         let concerns = self.subjects.values().any(concerns);
         let age = if concerns {
             self.limits.idle
@@ -153,7 +116,7 @@ impl Subjects {
     /// A subject's timer fired: a child's OOM kill is reported, or a termination is assembled.
     fn fire(&mut self, own: CgroupId, until: Boot, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else {
-            self.due.order.retain(|(_, known)| *known != own);
+            self.due.forget(own);
             return;
         };
         report_ooms(state, until, &self.limits, out);
@@ -185,7 +148,7 @@ impl Subjects {
     pub(super) fn finish(&mut self, own: CgroupId, open: Open, around: &Attributor, out: &mut Vec<SubjectEvent>) {
         let Some(mut state) = self.subjects.remove(&own) else { return };
         self.unlist(own, &mut state);
-        self.unweigh(own, &mut state);
+        self.weights.remove(own, &mut state);
         let context = self.context(around);
         if state.is_step(self.limits.linger) && !finish::may_have_been_stopped(context.ledger(own, &state), &state) {
             return self.step(own, state, out);
@@ -243,10 +206,6 @@ impl Subjects {
         let goes_on = |other: &mut Candidate| !other.id.same(&main) && (other.exit.is_none() || other.is_after(end));
         state.candidates.retain(goes_on);
         self.release(own, &mut state, out);
-        if state.timeline.is_some() {
-            state.touched = Some(self.now);
-            self.touched.insert((self.now, own));
-        }
         self.relist(own, state, out);
     }
 
@@ -289,10 +248,6 @@ impl Subjects {
         if over && state.candidates.is_empty() && state.timeline.is_none() {
             return self.forget(own);
         }
-        if state.timeline.is_some() {
-            state.touched = Some(self.now);
-            self.touched.insert((self.now, own));
-        }
         self.relist(own, state, out);
     }
 
@@ -305,23 +260,25 @@ impl Subjects {
     }
 
     pub(super) fn unlist(&mut self, own: CgroupId, state: &mut State) {
-        if let Some(due) = state.due.take() {
-            self.due.order.remove(&(due, own));
-        }
-        if let Some(touched) = state.touched.take() {
+        self.due.remove(own, state);
+        if let Some(touched) = state.listed.touched.take() {
             self.touched.remove(&(touched, own));
         }
         self.missed.remove(own, state);
-        if let Some(armed) = state.armed {
+        if let Some(armed) = state.listed.armed {
             self.armed.remove(&(armed, own));
         }
     }
 
     /// Puts a subject back after its facts were assembled.
-    fn relist(&mut self, own: CgroupId, state: State, out: &mut Vec<SubjectEvent>) {
-        if let Some(armed) = state.armed {
+    fn relist(&mut self, own: CgroupId, mut state: State, out: &mut Vec<SubjectEvent>) {
+        if state.timeline.is_some() {
+            state.listed.touched = Some(self.now);
+            self.touched.insert((self.now, own));
+        }
+        if let Some(armed) = state.listed.armed {
             self.armed.insert((armed, own));
-            self.due.next = self.due.next.min(armed.plus(self.watch()));
+            self.due.soon(armed.plus(self.watch()));
         }
         self.subjects.insert(own, state);
         self.reschedule(own, out);
@@ -332,13 +289,13 @@ impl Subjects {
     /// watching the sockets of a healthy subject, but not of one that is being stopped.
     fn let_go(&mut self, own: CgroupId, due: Boot, out: &mut Vec<SubjectEvent>) {
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        state.armed = None;
+        state.listed.armed = None;
         if end_due(state, &self.limits).is_some() {
             // The termination releases the sockets; if the exit was only a step, this timer does.
             self.watch_for(self.watch(), own);
         } else if state.is_stopping() || state.requested.is_some() {
             // The termination releases the sockets.
-        } else if self.observes_followed && state.may_be_followed(due) {
+        } else if self.observing.observes_followed && state.may_be_followed(due) {
             self.watch_for(OWN_WATCH, own);
         } else {
             state.forget_sockets(self.now);
@@ -351,7 +308,7 @@ impl Subjects {
         self.touched.remove(&(touched, own));
         let before = self.now.minus(self.limits.idle);
         let Some(state) = self.subjects.get_mut(&own) else { return };
-        state.touched = None;
+        state.listed.touched = None;
         self.missed.remove(own, state);
         if let Some(timeline) = &mut state.timeline {
             timeline.expire(before);
@@ -370,7 +327,7 @@ impl Subjects {
         let mut all: Vec<(Boot, CgroupId)> = self
             .subjects
             .iter()
-            .map(|(own, state)| (state.due.unwrap_or(Boot(u64::MAX)), *own))
+            .map(|(own, state)| (state.listed.due.unwrap_or(Boot(u64::MAX)), *own))
             .collect();
         all.sort_unstable();
         for (_, own) in all {
@@ -384,31 +341,6 @@ impl Subjects {
             }
             self.finish(own, open, around, out);
         }
-    }
-}
-
-fn next_due(state: &State, limits: &Limits) -> Option<Boot> {
-    let oom = state.timeline.as_deref().and_then(|timeline| {
-        let open = timeline.ooms.iter().filter(|fact| !fact.reported);
-        open.map(|fact| fact.at.plus(limits.reorder)).min()
-    });
-    [end_due(state, limits), oom, state.suspect].into_iter().flatten().min()
-}
-
-fn end_due(state: &State, limits: &Limits) -> Option<Boot> {
-    let removed = state.removed.map(|at| at.plus(limits.reorder.max(limits.linger)));
-    let exit = state.main().and_then(|main| main.exit_at());
-    let due = exit.map(|at| state.counted_until(at, limits.linger));
-    match (exit, due) {
-        (Some(_), Some(_)) if removed.is_none() && state.may_be_stage() && state.is_named_as_stage() => None,
-        (Some(at), Some(due)) if state.may_be_stage() => Some(removed.unwrap_or(at.plus(STAGE_WAIT)).max(due)),
-        (Some(at), Some(due)) => Some(match state.others() {
-            Others::None => due,
-            Others::Exited(last) => due.max(last.plus(limits.linger)),
-            // They may still be killed, or one of them is the program; the removal shows that they are gone.
-            Others::Run => due.max(removed.unwrap_or(at.plus(UNITS_OTHERS))),
-        }),
-        _ => due.or(removed),
     }
 }
 

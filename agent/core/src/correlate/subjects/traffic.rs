@@ -41,21 +41,24 @@
 //!   connections of such peers are counted apart: anyone can send a SYN to a closed port.
 
 mod bounds;
+mod holders;
+mod room;
 mod window;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::event::{Tcp, TcpOp, TcpState};
-use crate::ids::Pid;
-use crate::termination::{Count, Held};
+use crate::termination::Count;
 use crate::time::{Boot, TickRate};
 
 use super::clients::Clients;
-use super::connection::{Connection, Pair, count, distance, earlier, first, has_queue};
+use super::connection::{Connection, Pair, earlier, first, has_queue, later};
 use super::fact::Fact;
 use super::listeners::Listeners;
 use super::peers::Known;
+use holders::Holders;
+use room::Room;
 
 pub(super) use window::Window;
 
@@ -75,10 +78,7 @@ pub(super) struct Sockets {
     served_over: bool,
     /// The peers of the merged connections.
     known: Known,
-    /// What processes closed.
-    held: Vec<(Pid, Holder)>,
-    /// The last close of a socket by a process that is not among these.
-    held_over: Option<Boot>,
+    pub holders: Holders,
     /// First and last close of a connection on a socket of another cgroup.
     foreign: Option<(Boot, Boot)>,
     /// Connections over the cap that had other facts.
@@ -89,21 +89,13 @@ pub(super) struct Sockets {
     refused: Option<Boot>,
     /// Events before that time were dropped.
     forgotten: Option<Boot>,
-    room: bounds::Room,
-}
-
-/// A process that closed sockets.
-#[derive(Clone, Copy, Debug, Default)]
-struct Holder {
-    at_exit: Held,
-    /// The last close, also by close(2).
-    last: Boot,
+    room: Room,
 }
 
 impl Sockets {
     /// False: over the cap.
     pub fn add(&mut self, now: Boot, (at, tcp): (Boot, &Tcp), rate: TickRate, clients: &mut Clients, cap: usize) -> bool {
-        self.hold(at, tcp);
+        self.holders.add(at, tcp);
         if tcp.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
             self.foreign = Some((first.min(at), last.max(at)));
@@ -148,15 +140,15 @@ impl Sockets {
             new: TcpState::Close,
         } = tcp.op
         {
-            first(&mut connection.fin, at);
+            first(&mut connection.fin.first, at);
         }
         let is_refusal = matches!(set, Fact::RefusedByServer | Fact::RefusedByClient);
         if is_refusal && !connection.by_kubelet && self.listeners.could_take(pair.local) {
             self.refused = self.refused.max(Some(at));
-            connection.last_refused = connection.last_refused.max(Some(at));
+            connection.refused.last = connection.refused.last.max(Some(at));
         }
         if tcp.op == FIN {
-            connection.fin_sent = connection.fin_sent.max(Some(at));
+            connection.fin.sent = connection.fin.sent.max(Some(at));
         }
         let is_accepted = matches!(set, Fact::Accepted);
         set.note(connection, at, tcp.sequence);
@@ -179,57 +171,9 @@ impl Sockets {
         }
     }
 
-    fn hold(&mut self, at: Boot, tcp: &Tcp) {
-        let TcpOp::State { old, new } = tcp.op else { return };
-        // What the other side does is handled in the context of any process.
-        let is_closed = matches!(new, TcpState::FinWait1 | TcpState::LastAck | TcpState::Close) && tcp.sk_err == 0;
-        let is_listener = match old {
-            TcpState::Listen => true,
-            TcpState::Established | TcpState::CloseWait if is_closed && !tcp.unheld => false,
-            _ => return,
-        };
-        let known = self.held.iter().position(|(tgid, _)| *tgid == tcp.tgid);
-        let place = known.unwrap_or(self.held.len());
-        if place >= HOLDERS {
-            self.held_over = Some(at).max(self.held_over);
-            return;
-        }
-        if known.is_none() {
-            self.held.push((tcp.tgid, Holder::default()));
-        }
-        let holder = &mut self.held[place].1;
-        holder.last = holder.last.max(at);
-        let by_exit = match is_listener {
-            true => &mut holder.at_exit.listener,
-            false => &mut holder.at_exit.connection,
-        };
-        *by_exit = Some(at).filter(|_| tcp.by_exit).max(*by_exit);
-    }
-
-    /// What the exit of the process closed after that time.
-    pub fn held(&self, by: Pid, from: Boot) -> Held {
-        let Held {
-            listener, connection, ..
-        } = self.holder(by).map(|holder| holder.at_exit).unwrap_or_default();
-        Held {
-            listener: listener.filter(|at| *at >= from),
-            connection: connection.filter(|at| *at >= from),
-            other: None,
-        }
-    }
-
-    /// The process closed a listener or a connection after that time, by its exit or itself.
-    pub fn has_closed(&self, by: Pid, from: Boot) -> bool {
-        self.holder(by).is_some_and(|holder| holder.last >= from)
-    }
-
-    fn holder(&self, by: Pid) -> Option<&Holder> {
-        self.held.iter().find(|(tgid, _)| *tgid == by).map(|(_, holder)| holder)
-    }
-
     /// Of each process that exited after that time it is known what its exit closed, as far as that was recorded.
     pub fn knows_holders(&self, from: Boot) -> bool {
-        self.held_over.is_none_or(|over| over < from) && self.forgotten.is_none_or(|before| before < from)
+        self.holders.knows(from) && self.forgotten.is_none_or(|before| before < from)
     }
 
     fn drop_one(&mut self, at: Boot) {
@@ -259,8 +203,8 @@ impl Sockets {
     /// Clients were refused before that time, the kubelet apart.
     pub fn has_refused_before(&self, before: Boot) -> bool {
         self.connections.iter().any(|(pair, of)| {
-            let by_server = of.refused_by_server.map(|refused| refused.first);
-            let first = earlier(by_server, of.refused_by_client).filter(|_| !of.by_kubelet && of.is_refused_to_others());
+            let by_server = of.refused.by_server.map(|refused| refused.first);
+            let first = earlier(by_server, of.refused.by_client).filter(|_| !of.by_kubelet && of.is_refused_to_others());
             first.is_some_and(|at| at < before) && self.listeners.had_port(pair.local.port())
         })
     }
@@ -291,19 +235,9 @@ fn last_written(tcp: &Tcp) -> Option<u32> {
     Some(counts.last_sent)
 }
 
-/// The later time, in jiffies.
-fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if distance(a, b) > 0 { a } else { b }),
-        (a, b) => a.or(b),
-    }
-}
-
 const FIN: TcpOp = TcpOp::State {
     old: TcpState::Established,
     new: TcpState::FinWait1,
 };
-/// Processes of a server with a worker for each connection.
-const HOLDERS: usize = 256;
 /// Addresses with ports.
 const SERVED: usize = 64;

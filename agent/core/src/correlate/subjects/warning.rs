@@ -1,8 +1,9 @@
 //! The warning about a stop signal that the kernel has discarded, while the process still runs.
 
-use super::subject::Candidate;
+use super::Subjects;
+use super::event::SubjectEvent;
+use super::process::Candidate;
 use super::timeline::SignalFact;
-use super::{SubjectEvent, Subjects};
 use crate::event::{SignalDiscarded, SignalResult};
 use crate::ids::CgroupId;
 use crate::report::StopSignalIgnored;
@@ -68,9 +69,9 @@ impl Subjects {
         let process = main.process();
         out.push(SubjectEvent::StopIgnored(Box::new(StopSignalIgnored {
             key: TerminationKey {
-                boot_id: self.boot_id.clone(),
+                boot_id: self.observing.boot_id.clone(),
                 cgroup: own,
-                main_start: process.start,
+                main_start: Some(process.start),
             },
             subject: state.subject.clone(),
             container: None,

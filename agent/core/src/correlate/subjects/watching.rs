@@ -7,8 +7,10 @@ use crate::event::{Armed, Task};
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::time::Boot;
 
-use super::subject::{ProcessId, State};
-use super::{SubjectEvent, Subjects};
+use super::Subjects;
+use super::event::SubjectEvent;
+use super::process::ProcessId;
+use super::subject::State;
 use crate::correlate::attribution::What;
 use crate::tolerances::{OWN_EXITS_JOINED, PASSED_ON};
 
@@ -21,7 +23,7 @@ impl Subjects {
     pub(super) fn release(&self, own: CgroupId, state: &mut State, out: &mut Vec<SubjectEvent>) {
         if state.wants_watch() || !state.candidates.is_empty() {
             // Back in the order of timers with the subject.
-            state.armed.get_or_insert(self.now);
+            state.listed.armed.get_or_insert(self.now);
         } else {
             state.let_go(own, self.now, out);
         }
@@ -62,8 +64,8 @@ pub(super) fn armed_by(what: &What<'_>) -> Option<Armed> {
 impl State {
     pub fn let_go(&mut self, own: CgroupId, now: Boot, out: &mut Vec<SubjectEvent>) {
         out.extend(self.cgroups(own).map(SubjectEvent::Unwatched));
-        self.below.clear();
-        self.cgroups_over = false;
+        self.below.cgroups.clear();
+        self.below.over = false;
         self.rare_mut().unwatched_at = Some(now);
     }
 
@@ -119,20 +121,20 @@ impl State {
 
     /// The subject's own cgroup, and those with sockets below it.
     pub fn cgroups(&self, own: CgroupId) -> impl Iterator<Item = CgroupId> {
-        iter::once(own).chain(self.below.iter().copied())
+        iter::once(own).chain(self.below.cgroups.iter().copied())
     }
 
     /// False: the subject has too many cgroups with sockets, and this one is not kept.
     pub fn arm(&mut self, own: CgroupId, cgroup: CgroupId) -> bool {
         // A cgroup of another hierarchy may belong to another container: its watch must not end with this subject.
         let is_below = cgroup != own && cgroup.hierarchy == own.hierarchy && cgroup.is_known();
-        if !is_below || self.below.contains(&cgroup) {
+        if !is_below || self.below.cgroups.contains(&cgroup) {
             return true;
         }
-        let is_over = self.below.len() >= BELOW;
-        self.cgroups_over |= is_over;
+        let is_over = self.below.cgroups.len() >= BELOW;
+        self.below.over |= is_over;
         if !is_over {
-            self.below.push(cgroup);
+            self.below.cgroups.push(cgroup);
         }
         !is_over
     }

@@ -14,22 +14,6 @@ use crate::tolerances::ALARM_AGAIN;
 /// Alarms about a node with another advice each, until they count as flapping.
 const CHANGES: u8 = 3;
 
-/// The alarms so far.
-#[derive(Debug, Default)]
-pub(super) struct Alarms {
-    /// As the last alarm about the node or a pod of it had it.
-    advised: Option<Advice>,
-    /// How often that changed, and when last.
-    changes: u8,
-    changed: Option<Boot>,
-    /// The last alarm that the machine runs and must not.
-    endangered: Option<(Advice, Boot)>,
-    /// There was an alarm about the node with pods that hang.
-    is_hang_alarmed: bool,
-    /// There was an alarm that the controller holds the evictions back.
-    is_held_back_alarmed: bool,
-}
-
 /// Alarms that are due. The remedy depends on whether the machine runs.
 pub(super) fn alarms(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
     if story.is_over() || !story.agent.is_known() {
@@ -72,16 +56,16 @@ fn hanging(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out: &
     let is_changed = is_new && alarms.advised.is_some();
     let mut hanging = Vec::new();
     for member in story.pods.members.values_mut().filter(|member| member.gone.is_none()) {
-        let is_again = is_changed && !is_settled && member.is_alarmed;
-        if is_again || (!member.is_alarmed && member.hangs(now)) {
-            member.is_alarmed = true;
-            hanging.push((member.pod.clone(), member.is_stateful));
+        let is_again = is_changed && !is_settled && member.reported.hangs;
+        if is_again || (!member.reported.hangs && member.hangs(now)) {
+            member.reported.hangs = true;
+            hanging.push((member.pod.clone(), member.is_stateful()));
         }
-        member.is_stay_alarmed &= !is_changed || is_settled;
+        member.reported.stays &= !is_changed || is_settled;
     }
     // Their Events say what was right before: that the taint's removal helps.
     let is_too_late = is_changed && advice == Advice::PowerOff;
-    let is_its = |member: &&Member| is_too_late && member.vanished && member.is_alarmed && member.is_stateful;
+    let is_its = |member: &&Member| is_too_late && member.vanished() && member.reported.hangs && member.is_stateful();
     let gone = story.pods.members.values().filter(is_its);
     let gone: Vec<Arc<PodIdentity>> = gone.map(|member| member.pod.clone()).collect();
     if hanging.is_empty() && !is_changed && !is_dangerous {
@@ -131,7 +115,7 @@ pub(super) fn deleted(story: &mut Story, now: Boot, version: Option<ClusterVersi
             .pods
             .members
             .values()
-            .filter(|member| member.gone.is_none() && member.is_stateful);
+            .filter(|member| member.gone.is_none() && member.is_stateful());
         out.extend(stateful.map(|member| {
             let verdict = known.runs_on(&member.pod);
             alarm(&story.key.node, Some(member.pod.clone()), now, (advice, verdict))
@@ -159,7 +143,7 @@ fn left_alone(story: &mut Story, now: Boot, version: Option<ClusterVersion>, out
     }
     let mut left = Vec::new();
     for member in story.pods.members.values_mut() {
-        if member.is_stateful && member.is_left_alone() && !std::mem::replace(&mut member.is_stay_alarmed, true) {
+        if member.is_stateful() && member.is_left_alone() && !std::mem::replace(&mut member.reported.stays, true) {
             left.push(member.pod.clone());
         }
     }

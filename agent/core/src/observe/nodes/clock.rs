@@ -3,7 +3,7 @@
 use super::member::Member;
 use super::report::{LossEnd, Step};
 use super::story::Story;
-use super::{Known, Nodes, alarms, phases};
+use super::{KnownNode, Nodes, alarms, phases};
 use crate::observe::pods::ClusterPods;
 use crate::observe::{Moment, Output};
 use crate::time::Boot;
@@ -56,7 +56,8 @@ impl Nodes {
         if !is_in_gap && !attachments_in_gap {
             self.overdue(now, out);
         }
-        let mut left_behind: Vec<&mut Known> = self.known.values_mut().filter(|known| known.taint.is_left_behind()).collect();
+        let mut left_behind: Vec<&mut KnownNode> =
+            self.known.values_mut().filter(|known| known.taint.is_left_behind()).collect();
         left_behind.sort_by(|a, b| a.identity.name.cmp(&b.identity.name));
         out.extend(
             left_behind
@@ -111,7 +112,9 @@ impl Nodes {
                 return true;
             };
             // A finalizer may keep a pod for longer.
-            let is_left = |member: &Member| member.is_untold || (member.requested.is_some() && member.gone.is_none());
+            let is_left = |member: &Member| {
+                member.gone.is_some_and(|gone| gone.is_untold) || (member.requested.is_some() && member.gone.is_none())
+            };
             let is_attached = story.is_away() && volumes.left(name) > 0;
             let keep = now.since(over.at) < RECOVERY || story.pods.members.values().any(is_left) || is_attached;
             if !keep {

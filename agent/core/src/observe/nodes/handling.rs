@@ -40,6 +40,17 @@ enum Evictions {
     Stopped(Boot),
 }
 
+/// When the taint `out-of-service` was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaintOf {
+    /// While the node was lost, or the node was lost with it.
+    Loss,
+    /// While the node was ready.
+    Ready,
+    /// Before the observation.
+    Unseen,
+}
+
 impl Default for Handling {
     fn default() -> Handling {
         Handling {

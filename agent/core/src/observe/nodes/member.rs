@@ -18,42 +18,67 @@ const MOST_HELD: usize = 8;
 #[derive(Debug)]
 pub(super) struct Member {
     pub pod: Arc<PodIdentity>,
-    pub is_stateful: bool,
+    pub owner: OwnerKind,
     /// No eviction ends it.
     pub stays: bool,
-    /// Of a DaemonSet: not missed elsewhere.
-    pub is_of_node: bool,
-    /// Succeeded or failed before it was deleted: nothing of it can be lost.
-    pub is_finished: bool,
-    /// By the pod's status at the time of the loss, or since.
-    pub has_run: bool,
+    pub ran: Ran,
     pub claims: Vec<Box<str>>,
     pub requested: Option<(Moment, DeletionSight)>,
     pub held: Vec<Stuck>,
     current: Option<(Holder, Vec<Box<str>>, Moment)>,
-    pub gone: Option<Moment>,
-    /// It went while the watch of nodes was interrupted: what the node was by then is not known yet.
-    pub is_untold: bool,
-    /// A kubelet reported that the pod's containers had terminated, after the deletion request: no container ran any more.
-    pub confirmed: Option<Moment>,
-    is_terminated: bool,
-    /// Its object was removed without the kubelet.
-    pub vanished: bool,
-    /// The same, maybe after the node's return.
-    pub is_unconfirmed: bool,
+    pub gone: Option<Gone>,
     /// Its grace period was over when the loss began: its runtime holds it, unless the node falls silent.
     pub is_overdue: bool,
     /// Since when no process on the node counts the grace period: kubelet and agent are silent.
     pub unheard: Option<Boot>,
     /// It ran at that time.
     pub replaced: Option<(Arc<PodIdentity>, Moment)>,
-    pub is_alarmed: bool,
+    pub reported: MemberReports,
     /// Its volumes are followed.
     pub is_owner: bool,
     /// It opted out since the loss.
     pub is_ignored: bool,
-    /// There was an alarm that nothing evicts the pod.
-    pub is_stay_alarmed: bool,
+}
+
+/// What made the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerKind {
+    StatefulSet,
+    /// Its pods are not missed elsewhere.
+    DaemonSet,
+    Other,
+}
+
+/// Its containers, by the pod's status at the time of the loss, or since.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub has_run: bool,
+    /// Succeeded or failed before it was deleted: nothing of it can be lost.
+    pub is_finished: bool,
+    is_terminated: bool,
+    /// A kubelet reported that the pod's containers had terminated, after the deletion request: no container ran any more.
+    pub confirmed: Option<Moment>,
+}
+
+/// The pod's object is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gone {
+    pub at: Moment,
+    /// It went while the watch of nodes was interrupted: what the node was by then is not known yet.
+    pub is_untold: bool,
+    /// Its object was removed without the kubelet, maybe after the node's return.
+    pub is_unconfirmed: bool,
+    /// The same, before the return, of a pod that the loss was to end.
+    pub vanished: bool,
+}
+
+/// What was reported of it.
+#[derive(Debug, Default)]
+pub(super) struct MemberReports {
+    /// An alarm that it hangs.
+    pub hangs: bool,
+    /// An alarm that nothing evicts it.
+    pub stays: bool,
     /// A span of its replacement is below its root.
     pub is_parent: bool,
 }
@@ -62,54 +87,68 @@ impl Member {
     pub fn new(record: &Record) -> Member {
         Member {
             pod: record.identity.clone(),
-            is_stateful: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "StatefulSet"),
+            owner: match record.owner.as_ref().map(|owner| &*owner.kind) {
+                Some("StatefulSet") => OwnerKind::StatefulSet,
+                Some("DaemonSet") => OwnerKind::DaemonSet,
+                _ => OwnerKind::Other,
+            },
             stays: record.outlasts,
-            is_of_node: record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet"),
-            is_finished: record.finished,
-            has_run: record.has_run(),
+            ran: Ran {
+                has_run: record.has_run(),
+                is_finished: record.finished,
+                is_terminated: record.terminated,
+                confirmed: None,
+            },
             claims: record.details().claims.clone(),
             requested: None,
             held: Vec::new(),
             current: None,
             gone: None,
-            is_untold: false,
-            confirmed: None,
-            is_terminated: record.terminated,
-            vanished: false,
-            is_unconfirmed: false,
             is_overdue: false,
             unheard: None,
             replaced: None,
-            is_alarmed: false,
+            reported: MemberReports::default(),
             is_owner: false,
             is_ignored: false,
-            is_stay_alarmed: false,
-            is_parent: false,
         }
+    }
+
+    pub fn is_stateful(&self) -> bool {
+        self.owner == OwnerKind::StatefulSet
+    }
+
+    /// Not missed elsewhere.
+    pub fn is_of_node(&self) -> bool {
+        self.owner == OwnerKind::DaemonSet
+    }
+
+    /// See [`Gone::vanished`].
+    pub fn vanished(&self) -> bool {
+        self.gone.is_some_and(|gone| gone.vanished)
     }
 
     /// The loss ends the pod, and has not yet.
     pub fn is_to_end(&self) -> bool {
-        let is_spared = self.requested.is_none() && (self.stays || self.is_finished);
+        let is_spared = self.requested.is_none() && (self.stays || self.ran.is_finished);
         self.gone.is_none() && !is_spared
     }
 
     /// No loss ends the pod, and nothing replaces it meanwhile.
     pub fn is_left_alone(&self) -> bool {
-        self.stays && !self.is_of_node && !self.is_finished && self.requested.is_none() && self.gone.is_none()
+        self.stays && !self.is_of_node() && !self.ran.is_finished && self.requested.is_none() && self.gone.is_none()
     }
 
     /// A version of the pod, seen at that time.
     pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
         let details = record.details();
         self.stays = record.outlasts;
-        self.has_run = record.has_run();
+        self.ran.has_run = record.has_run();
         // Of a container that waits for its restart, the status can have been the last one before the loss.
-        if self.requested.is_some() && record.terminated && !self.is_terminated {
-            self.confirmed = self.confirmed.or(Some(at));
+        if self.requested.is_some() && record.terminated && !self.ran.is_terminated {
+            self.ran.confirmed = self.ran.confirmed.or(Some(at));
         }
-        self.is_terminated = record.terminated;
-        self.is_finished |= record.finished && self.requested.is_none();
+        self.ran.is_terminated = record.terminated;
+        self.ran.is_finished |= record.finished && self.requested.is_none();
         if self.requested.is_none()
             && let Some(deletion) = details.deletion
         {
@@ -169,7 +208,7 @@ impl Member {
     /// The node is lost again before its kubelet finished.
     pub fn lost_again(&mut self, at: Moment) {
         self.unheard = None;
-        self.is_alarmed = false;
+        self.reported.hangs = false;
         if (self.current.as_ref()).is_some_and(|(by, ..)| matches!(by, Holder::Runtime | Holder::Volume)) {
             self.release(at);
             self.current = Some((Holder::Node, Vec::new(), at));
@@ -185,7 +224,7 @@ impl Member {
 
     /// A second one has its identity, or may write its volume.
     pub fn does_harm_twice(&self) -> bool {
-        self.is_stateful || !self.claims.is_empty()
+        self.is_stateful() || !self.claims.is_empty()
     }
 
     /// Not by the node: the loss is over for it.
@@ -220,7 +259,7 @@ impl Member {
         }
         let is_long = |stuck: &Stuck| stuck.end.earliest() >= expected.max(stuck.begin.at).plus(HELD_SLACK);
         let ended = self.held.iter().any(|stuck| stuck.by == Holder::Node && is_long(stuck));
-        ended || self.is_alarmed
+        ended || self.reported.hangs
     }
 }
 

@@ -10,10 +10,12 @@ mod agent;
 mod alarms;
 mod clock;
 mod handling;
+mod known;
 mod member;
 mod phases;
 mod remedy;
 mod report;
+mod reported;
 mod sentence;
 mod still_ready;
 mod story;
@@ -32,6 +34,7 @@ pub use report::{
 };
 
 use super::contact::Seen;
+use super::endpoints::{ReadyChange, ServiceKey};
 use super::pods::{self, ClusterPods};
 use super::{
     ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready,
@@ -39,7 +42,7 @@ use super::{
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-use member::Member;
+use member::{Gone, Member};
 use story::{Phase, Story};
 use taint::Taint;
 use volumes::Volumes;
@@ -50,7 +53,7 @@ pub(super) struct Nodes {
     most_pods: usize,
     stuck_after: Duration,
     version: Option<ClusterVersion>,
-    known: HashMap<Arc<str>, Known>,
+    known: HashMap<Arc<str>, KnownNode>,
     listed: Option<HashSet<Arc<str>>>,
     /// By the node's name.
     stories: BTreeMap<Arc<str>, Story>,
@@ -65,7 +68,7 @@ pub(super) struct Nodes {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownNode {
     identity: Arc<NodeIdentity>,
     is_ready: bool,
     taint: Taint,
@@ -121,10 +124,10 @@ impl Nodes {
         }
         if !self.known.contains_key(&name) {
             if self.known.len() >= self.most {
-                out.push(dropped(ObserverDropReason::NodeCap));
+                out.push(Output::dropped(ObserverDropReason::NodeCap));
                 return;
             }
-            let known = Known {
+            let known = KnownNode {
                 identity: fact.identity.clone(),
                 is_ready: true,
                 taint: Taint::new(),
@@ -168,7 +171,7 @@ impl Nodes {
         } else if self.ending.len() < self.room(is_of_kubelet && is_away) {
             self.ending.insert(step.uid.clone());
         } else if !self.ending.contains(&step.uid) {
-            out.push(dropped(ObserverDropReason::LostPodCap));
+            out.push(Output::dropped(ObserverDropReason::LostPodCap));
         }
         let room = self.room(is_of_kubelet);
         let node = record.identity.node.as_str();
@@ -185,7 +188,7 @@ impl Nodes {
                 }
                 if self.members >= room {
                     story.pods.no_room_for(is_of_kubelet);
-                    out.push(dropped(ObserverDropReason::LostPodCap));
+                    out.push(Output::dropped(ObserverDropReason::LostPodCap));
                     return;
                 }
                 self.members += 1;
@@ -197,14 +200,14 @@ impl Nodes {
                 .members
                 .entry(step.uid.clone())
                 .or_insert_with(|| Member::new(record));
-            let was_finished = member.is_finished;
+            let was_finished = member.ran.is_finished;
             member.follow(record, is_away, at);
             if is_new {
                 member.held_from(begin);
             }
             // Without a kubelet the pod garbage collection sets the phase Failed: no container has ended.
             if is_away && (is_deleted || is_silent) {
-                member.is_finished = was_finished;
+                member.ran.is_finished = was_finished;
             }
             member.is_ignored = pods.is_ignored(record);
             if !step.is_gone && is_away {
@@ -216,12 +219,14 @@ impl Nodes {
                     || (is_deleted && member.requested.is_none())
                     // The controller does not wait for the kubelet.
                     || story.handling.is_fenced();
-                let is_unconfirmed = is_unheard && member.confirmed.is_none();
-                member.vanished = is_unconfirmed && is_away && member.is_to_end();
-                member.is_unconfirmed = is_unconfirmed;
+                let is_unconfirmed = is_unheard && member.ran.confirmed.is_none();
                 member.release(gone);
-                member.gone = Some(gone);
-                member.is_untold = is_in_gap;
+                member.gone = Some(Gone {
+                    at: gone,
+                    is_untold: is_in_gap,
+                    is_unconfirmed,
+                    vanished: is_unconfirmed && is_away && member.is_to_end(),
+                });
                 let member = &story.pods.members[&step.uid];
                 if is_away {
                     self.volumes.pod_ends(member, Some(gone));
@@ -277,21 +282,21 @@ impl Nodes {
             .get(pod)
             .is_some_and(|member| phases::is_lost(story, member));
         if let Some(member) = story.pods.members.get_mut(pod) {
-            member.is_parent |= is_lost;
+            member.reported.is_parent |= is_lost;
         }
         is_lost
     }
 
     pub fn attachment(&mut self, fact: AttachmentFact, seen: Seen, out: &mut Vec<Output>) {
         if !self.volumes.attached(fact, seen) {
-            out.push(dropped(ObserverDropReason::AttachmentCap));
+            out.push(Output::dropped(ObserverDropReason::AttachmentCap));
         }
     }
 
     pub fn attachment_gone(&mut self, name: &str, seen: Seen, out: &mut Vec<Output>) {
         match self.volumes.gone(name, seen, self.stuck_after) {
             Some(Ok(detach)) => out.push(Output::VolumeDetach(Box::new(detach))),
-            Some(Err(reason)) => out.push(dropped(reason)),
+            Some(Err(reason)) => out.push(Output::dropped(reason)),
             None => {}
         }
     }
@@ -335,6 +340,30 @@ impl Nodes {
 
     pub fn version(&mut self, version: ClusterVersion) {
         self.version = Some(version);
+    }
+
+    /// Whether endpoints are followed, on some node.
+    pub fn is_shutting_down(&self) -> bool {
+        self.stories.values().any(Story::is_shutting_down)
+    }
+
+    /// An endpoint on the node.
+    pub fn endpoint(&mut self, node: &str, change: ReadyChange) {
+        if let Some(ready) = self.stories.get_mut(node).and_then(Story::still_ready) {
+            ready.change(change);
+        }
+    }
+
+    /// A shutdown that the kubelet has just announced: the endpoints of the node that are ready are to be shown. False if they were.
+    pub fn begin_endpoints(&mut self, node: &str) -> bool {
+        let ready = self.stories.get_mut(node).and_then(Story::still_ready);
+        ready.is_some_and(|ready| !std::mem::replace(&mut ready.is_begun, true))
+    }
+
+    pub fn ready_endpoint(&mut self, node: &str, service: &ServiceKey, pod: &PodUid) {
+        if let Some(ready) = self.stories.get_mut(node).and_then(Story::still_ready) {
+            ready.ready(service, pod);
+        }
     }
 
     fn not_ready(&mut self, fact: &NodeFact, seen: Seen, out: &mut Vec<Output>) {
@@ -436,7 +465,7 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
     out.extend(
         (0..lacking)
             .filter(|_| is_first)
-            .map(|_| dropped(ObserverDropReason::AttachmentCap)),
+            .map(|_| Output::dropped(ObserverDropReason::AttachmentCap)),
     );
 }
 
@@ -454,8 +483,4 @@ fn moment(seen: Seen, api: Option<ApiTime>) -> Moment {
         (_, Some(api)) if at.gap.is_some() && (at.earliest()..=at.at).contains(&api.at) => Moment::exact(api.at),
         _ => at,
     }
-}
-
-const fn dropped(reason: ObserverDropReason) -> Output {
-    Output::Dropped { reason, count: 1 }
 }

@@ -26,11 +26,16 @@ pub(super) fn root(
     }
     story.reported.root = true;
     let is_its = |member: &&Member| {
-        let is_ended = member.requested.is_some() || member.vanished || (story.removed().is_some() && member.is_to_end());
+        let is_ended = member.requested.is_some() || member.vanished() || (story.removed().is_some() && member.is_to_end());
         is_ended && is_lost(story, member)
     };
     // Anybody can bind pods to the node that have not run.
-    let (ran, others): (Vec<_>, Vec<_>) = story.pods.members.values().filter(is_its).partition(|member| member.has_run);
+    let (ran, others): (Vec<_>, Vec<_>) = story
+        .pods
+        .members
+        .values()
+        .filter(is_its)
+        .partition(|member| member.ran.has_run);
     let pods = ran
         .into_iter()
         .chain(others)
@@ -149,9 +154,9 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
         return;
     }
     // One that is still there ran as well: a Deployment's is replaced at once. One that waited for its restart may have been started again.
-    let ran = |member: &&Member| member.has_run && !member.is_finished && !member.is_ignored && decides(story, member);
+    let ran = |member: &&Member| member.ran.has_run && !member.ran.is_finished && !member.is_ignored && decides(story, member);
     for member in story.pods.members.values().filter(ran) {
-        let end = member.confirmed.filter(|confirmed| confirmed.at < at.at).unwrap_or(at);
+        let end = member.ran.confirmed.filter(|confirmed| confirmed.at < at.at).unwrap_or(at);
         let Some((by, ran)) = member.replaced.clone().filter(|(_, ran)| ran.at < end.at) else {
             continue;
         };
@@ -168,7 +173,7 @@ fn back(story: &mut Story, node: &Arc<NodeIdentity>, at: Moment, version: Option
 
 /// The pod's root is this observer's, whether a container of the pod ran there or waited for its restart: no agent is needed for it.
 pub(super) fn is_lost(story: &Story, member: &Member) -> bool {
-    !member.is_ignored && (member.is_parent || decides(story, member))
+    !member.is_ignored && (member.reported.is_parent || decides(story, member))
 }
 
 /// The node, not a kubelet, decided over the pod: the kubelet was silent, or did not finish in time.
@@ -177,9 +182,9 @@ fn decides(story: &Story, member: &Member) -> bool {
         return false;
     }
     // What ended before the silence, a kubelet ended.
-    (story.was_silent() && story.is_silent() && (member.gone.is_none() || member.is_unconfirmed))
+    (story.was_silent() && story.is_silent() && member.gone.is_none_or(|gone| gone.is_unconfirmed))
         || story.is_deleted()
-        || member.vanished
+        || member.vanished()
         || member.was_held()
 }
 
@@ -206,11 +211,12 @@ pub(super) fn unfinished(story: &mut Story, now: Moment, version: Option<Cluster
 
 /// Pods went while the watch of nodes was interrupted. `is_unsure`: it still is, and the node may be back.
 pub(super) fn gone(story: &mut Story, is_unsure: bool, version: Option<ClusterVersion>, out: &mut Vec<Output>) {
-    let is_untold = |(uid, member): (&PodUid, &mut Member)| std::mem::take(&mut member.is_untold).then(|| uid.clone());
+    let is_untold =
+        |(uid, member): (&PodUid, &mut Member)| std::mem::take(&mut member.gone.as_mut()?.is_untold).then(|| uid.clone());
     let untold: Vec<PodUid> = story.pods.members.iter_mut().filter_map(is_untold).collect();
     for member in untold.iter().filter_map(|uid| story.pods.members.get(uid)) {
         if let Some(gone) = member.gone {
-            pod(story, member, (gone, is_unsure), version, out);
+            pod(story, member, (gone.at, is_unsure), version, out);
         }
     }
 }
@@ -233,7 +239,7 @@ pub(super) fn pod(
     let after = member.requested.map(|(requested, _)| gone.at.since(requested.at));
     let (by, names) = member.holder();
     let known = story.known(gone.at, version);
-    let is_confirmed = member.confirmed.is_some();
+    let is_confirmed = member.ran.confirmed.is_some();
     let verdict = match (by, story.back()) {
         (Holder::Finalizer, _) => known.pod(by, names, after),
         (_, Some(back)) => known.pod_after_return(after, gone.earliest() < back.at && !is_confirmed),

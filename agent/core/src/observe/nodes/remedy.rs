@@ -1,6 +1,6 @@
 //! The next command, for this cluster's version and for what is known of the machine's power.
 
-use super::sentence::Known;
+use super::known::Known;
 use crate::observe::{ClusterVersion, NodeIdentity, Ready};
 
 const TAINT: &str = "node.kubernetes.io/out-of-service";
@@ -26,7 +26,7 @@ impl Known<'_> {
         if self.is_dangerous() {
             return self.power_off();
         }
-        if self.fenced && !self.is_over && !self.is_reported_off() && !self.runs() && !self.is_rebooted {
+        if self.fenced && !self.is_over && !self.is_reported_off() && !self.runs() && !self.machine.is_rebooted {
             return format!(
                 "nothing confirms that `{name}` is powered off: check its console or its provider{}. Later, when the machine is repaired, \
                  remove the taint: {}",
@@ -55,7 +55,7 @@ impl Known<'_> {
                  ask the provider whether the machine still is off. If so, release its pods and volumes: {release}"
             );
         }
-        if self.is_rebooted {
+        if self.machine.is_rebooted {
             return format!(
                 "`{name}` has booted again, so its old containers are gone: repair what its condition Ready names (kubectl describe node \
                  {name}). Only if that takes long: {release}"
@@ -75,7 +75,7 @@ impl Known<'_> {
                  still not ready then: {release}"
             );
         }
-        let repair = match self.ready {
+        let repair = match self.kubelet.ready {
             Ready::Unknown => "its kubelet or its network to the API server (on the node: systemctl status kubelet)".to_owned(),
             _ => format!("what its condition Ready names (kubectl describe node {name})"),
         };
@@ -86,7 +86,7 @@ impl Known<'_> {
 
     pub(super) fn find_out(&self) -> String {
         let name = &self.node.name;
-        if self.has_booted {
+        if self.machine.has_booted {
             format!("find out why `{name}` stopped: journalctl -b -1 -u kubelet, its console, and its provider's events")
         } else {
             format!("find out why `{name}` was not ready: journalctl -u kubelet, and its network to the API server")
@@ -101,7 +101,7 @@ impl Known<'_> {
             true => "ran when its Node object was deleted",
             false => "runs",
         };
-        let doubled = match self.doubled {
+        let doubled = match self.pods.doubled {
             (_, None) if self.is_deleted => {
                 return format!("`{name}` {runs}, so the controller deletes its pods without the kubelet: {both}");
             }
@@ -130,7 +130,7 @@ impl Known<'_> {
         let is_gated = |version: &ClusterVersion| (ALPHA..BETA).contains(version);
         match self
             .version
-            .filter(|version| is_gated(version) && self.gone < self.stuck && !self.runs())
+            .filter(|version| is_gated(version) && self.pods.gone < self.pods.stuck && !self.runs())
         {
             None => String::new(),
             Some(version) => format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::verdict::LossVerdict;
-use crate::observe::{ClaimKey, Moment, NodeIdentity};
+use crate::observe::{ApiTime, ClaimKey, Moment, NodeIdentity};
 use crate::pod::PodIdentity;
 use crate::shutdown::ShutdownKey;
 use crate::time::Wall;
@@ -16,6 +16,15 @@ pub struct LossKey {
     pub node: Arc<NodeIdentity>,
     /// `lastTransitionTime` of the condition `Ready`.
     pub transition: Wall,
+}
+
+impl LossKey {
+    pub(super) fn of(node: &Arc<NodeIdentity>, transition: ApiTime) -> LossKey {
+        LossKey {
+            node: node.clone(),
+            transition: transition.wall,
+        }
+    }
 }
 
 /// The root of a lost node's trace.
@@ -62,15 +71,12 @@ pub enum LossEnd {
     NodeDeleted,
 }
 
-impl LossEnd {
-    pub const fn name(self) -> &'static str {
-        match self {
-            LossEnd::PodsGone => "pods-gone",
-            LossEnd::NoPods => "no-pods",
-            LossEnd::Back => "back",
-            LossEnd::NodeDeleted => "node-deleted",
-        }
-    }
+names! {
+    LossEnd:
+    PodsGone => "pods-gone",
+    NoPods => "no-pods",
+    Back => "back",
+    NodeDeleted => "node-deleted",
 }
 
 /// A step of a lost node's story.
@@ -87,19 +93,16 @@ pub enum Step {
     Back,
 }
 
-impl Step {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Step::NotReady => "node.not_ready",
-            Step::Unknown => "node.unknown",
-            Step::Evicting => "node.evicting",
-            Step::FirstPodStuck => "pods.first_stuck",
-            Step::OutOfService => "taint.out_of_service",
-            Step::LastPodGone => "pods.last_gone",
-            Step::NodeDeleted => "node.deleted",
-            Step::Back => "node.ready",
-        }
-    }
+names! {
+    Step:
+    NotReady => "node.not_ready",
+    Unknown => "node.unknown",
+    Evicting => "node.evicting",
+    FirstPodStuck => "pods.first_stuck",
+    OutOfService => "taint.out_of_service",
+    LastPodGone => "pods.last_gone",
+    NodeDeleted => "node.deleted",
+    Back => "node.ready",
 }
 
 /// Whether the agent on the node answered `/healthz`.
@@ -111,14 +114,11 @@ pub enum AgentAnswer {
     Answered,
 }
 
-impl AgentAnswer {
-    pub const fn name(self) -> &'static str {
-        match self {
-            AgentAnswer::Unknown => "unknown",
-            AgentAnswer::Silent => "silent",
-            AgentAnswer::Answered => "answered",
-        }
-    }
+names! {
+    AgentAnswer:
+    Unknown => "unknown",
+    Silent => "silent",
+    Answered => "answered",
 }
 
 /// The API's part of a node's shutdown, in the shutdown's own trace: the kubelet reports that the node is not ready and why, until it is
@@ -190,15 +190,12 @@ pub enum PhaseKind {
     Down,
 }
 
-impl PhaseKind {
+names! {
     /// Name of the span.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PhaseKind::NotReady => "node.not_ready",
-            PhaseKind::OutOfService => "node.out_of_service",
-            PhaseKind::Down => "node.down",
-        }
-    }
+    PhaseKind:
+    NotReady => "node.not_ready",
+    OutOfService => "node.out_of_service",
+    Down => "node.down",
 }
 
 /// How a node came back.
@@ -219,13 +216,25 @@ pub enum Returned {
     Unknown,
 }
 
+names! {
+    Returned:
+    SameBoot => "same-boot",
+    Rebooted => "rebooted",
+    OtherMachine => "other-machine",
+    Unknown => "unknown",
+}
+
 impl Returned {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Returned::SameBoot => "same-boot",
-            Returned::Rebooted => "rebooted",
-            Returned::OtherMachine => "other-machine",
-            Returned::Unknown => "unknown",
+    /// How the machine compares with the one before.
+    pub(super) fn of(before: &NodeIdentity, now: &NodeIdentity) -> Returned {
+        let is_known = |before: &str, now: &str| !before.is_empty() && !now.is_empty();
+        let is_other =
+            is_known(&before.system_uuid, &now.system_uuid) && !before.system_uuid.eq_ignore_ascii_case(&now.system_uuid);
+        match (is_known(&before.boot_id, &now.boot_id), before.boot_id == now.boot_id) {
+            (false, _) => Returned::Unknown,
+            (true, true) => Returned::SameBoot,
+            (true, false) if is_other => Returned::OtherMachine,
+            (true, false) => Returned::Rebooted,
         }
     }
 }
@@ -275,18 +284,13 @@ pub enum Holder {
     Runtime,
 }
 
-impl Holder {
-    pub const ALL: [Holder; 4] = [Holder::Node, Holder::Finalizer, Holder::Volume, Holder::Runtime];
-
+names! {
     /// Name on spans and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Holder::Node => "node",
-            Holder::Finalizer => "finalizer",
-            Holder::Volume => "volume",
-            Holder::Runtime => "runtime",
-        }
-    }
+    all Holder:
+    Node => "node",
+    Finalizer => "finalizer",
+    Volume => "volume",
+    Runtime => "runtime",
 }
 
 /// The time from a lost pod's end to the end of its volume's attachment.

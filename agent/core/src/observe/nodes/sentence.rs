@@ -3,158 +3,26 @@
 
 use std::time::Duration;
 
+use super::handling::TaintOf;
+use super::known::Known;
 use super::remedy::unfence;
-use super::report::{Advice, AgentAnswer, Holder, Returned};
-use super::taint::TaintOf;
+use super::report::{AgentAnswer, Holder};
 use super::verdict::{Loss, LossVerdict};
-use crate::observe::{AttachmentFact, ClusterVersion, Moment, NodeIdentity, Ready};
+use crate::observe::{AttachmentFact, Moment, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
 use crate::text::bounded;
 use crate::verdict::seconds;
 
-/// So many machines seldom die at once.
-const MANY: usize = 3;
-
-/// What is known of a loss.
-pub(super) struct Known<'a> {
-    pub node: &'a NodeIdentity,
-    pub ready: Ready,
-    pub reason: &'a str,
-    /// How long the node is, or was, not ready.
-    pub lasted: Duration,
-    /// How long before its silence the kubelet renewed its Lease last.
-    pub renewed: Option<Duration>,
-    /// At the begin of the loss the kubelet was not silent.
-    pub was_heard: bool,
-    pub agent: AgentAnswer,
-    /// Has the taint `out-of-service`.
-    pub fenced: bool,
-    /// By its provider's last report, and the kubelet is silent.
-    pub powered_off: bool,
-    /// The kubelet was, at some time of the loss.
-    pub was_silent: bool,
-    /// The controller does not evict the node's pods.
-    pub held_back: bool,
-    /// Nodes that fell silent together, and all nodes.
-    pub at_once: (usize, usize),
-    /// The node is back, or its object is deleted.
-    pub is_over: bool,
-    /// The Node object was deleted, and no kubelet ends what is left of its pods and volumes.
-    pub is_deleted: bool,
-    /// The kubelet had announced a shutdown of the machine.
-    pub shuts_down: bool,
-    /// The machine has booted since.
-    pub has_booted: bool,
-    /// Another machine has the node's object: what is said of the node is not of the lost one.
-    pub is_other: bool,
-    /// The same, and so none of its old containers can run.
-    pub is_rebooted: bool,
-    /// Pods that the node could not terminate.
-    pub stuck: usize,
-    /// Of these, pods that are gone.
-    pub gone: usize,
-    /// Pods that were deleted without the kubelet, and that may be replaced.
-    pub vanished: usize,
-    /// Of these, pods whose replacement may write the same volume, or has the same identity; and the first one.
-    pub doubled: (usize, Option<&'a PodIdentity>),
-    /// Pods that the taint ends, or that hang.
-    pub to_release: usize,
-    /// There are such pods of a StatefulSet, or with volumes.
-    pub to_double: bool,
-    /// There are pods of which nothing is known.
-    pub has_dropped: bool,
-    pub version: Option<ClusterVersion>,
-}
-
 impl Known<'_> {
-    /// The verdict while the loss goes on.
-    pub fn verdict(&self) -> Loss {
-        match self.fenced {
-            true => Loss::FencedByTaint,
-            false => self.contacted(),
-        }
-    }
-
-    pub(super) fn contacted(&self) -> Loss {
-        let is_heard = !self.is_over && self.ready == Ready::False && !self.has_booted && !self.is_other;
-        match self.ran() || is_heard {
-            true => Loss::Unreachable,
-            false => Loss::Lost,
-        }
-    }
-
-    /// All the time: its agent answered, or its kubelet never was silent. A machine that boots reports Ready=False, too.
-    pub(super) fn ran(&self) -> bool {
-        !self.is_other && (self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.was_silent))
-    }
-
-    /// Now, with the containers of before the loss.
-    pub(super) fn runs(&self) -> bool {
-        // The last word of the kubelet of a deleted Node object is of the past.
-        let is_heard = self.agent == AgentAnswer::Answered || (self.ready == Ready::False && !self.is_deleted);
-        is_heard && !self.is_rebooted && !self.is_other
-    }
-
-    /// The class of [`Known::remedy`].
-    pub fn advice(&self) -> Advice {
-        if self.is_dangerous() {
-            match self.may_unfence() {
-                true => Advice::PowerOffOrUnfence,
-                false => Advice::PowerOff,
-            }
-        } else if self.fenced || (self.is_over && !self.is_deleted) {
-            Advice::Unfence
-        } else if self.is_reported_off() {
-            Advice::Release
-        } else if self.runs() || self.is_rebooted {
-            Advice::Repair
-        } else if self.is_one_of_many() {
-            Advice::MakeSureOfMany
-        } else {
-            Advice::MakeSure
-        }
-    }
-
-    /// Pods with containers that may still run beside their replacements.
-    pub fn run_twice(&self) -> usize {
-        if self.is_away() && self.runs() { self.doubled.0 } else { 0 }
-    }
-
-    /// The machine runs, and its pods are, or are about to be, replaced.
-    pub(super) fn is_dangerous(&self) -> bool {
-        let is_replaced = self.doubled.0 > 0 || (self.fenced && self.to_release > 0) || (self.is_deleted && self.to_double);
-        is_replaced && self.runs() && self.is_away()
-    }
-
-    /// No kubelet of the node has spoken since, also where the Node object was deleted; unless the machine was being shut down.
-    pub(super) fn is_away(&self) -> bool {
-        !self.is_over || (self.is_deleted && !self.shuts_down)
-    }
-
-    /// No pod is gone yet whose containers the taint's removal would not end.
-    pub(super) fn may_unfence(&self) -> bool {
-        self.fenced && self.doubled.0 == 0 && !self.has_dropped
-    }
-
-    /// As the provider reported. The taint stays until the node is ready, also when the machine was switched on again and is cut off: no
-    /// sentence may call the machine off now, and a machine that answers is not off.
-    pub(super) fn is_reported_off(&self) -> bool {
-        self.powered_off && !self.runs()
-    }
-
-    pub(super) fn is_one_of_many(&self) -> bool {
-        self.ready == Ready::Unknown && self.at_once.0 >= MANY
-    }
-
     pub fn node(&self) -> LossVerdict {
         let verb = if self.is_over { "was not" } else { "has not been" };
         let mut text = format!("node `{}` {verb} ready for {}", self.node.name, seconds(self.lasted));
-        if !self.reason.is_empty() {
-            text += &format!(" ({})", self.reason);
+        if !self.kubelet.reason.is_empty() {
+            text += &format!(" ({})", self.kubelet.reason);
         }
         text += "; ";
         text += &self.contact();
-        match self.stuck {
+        match self.pods.stuck {
             0 => {}
             1 => text += "; 1 pod on it could not be terminated",
             many => text += &format!("; {many} pods on it could not be terminated"),
@@ -165,15 +33,15 @@ impl Known<'_> {
             } else {
                 "; the taint out-of-service is set"
             };
-            if self.gone < self.stuck {
+            if self.pods.gone < self.pods.stuck {
                 text += ", and has not released all of them yet";
-            } else if self.stuck > 0 {
+            } else if self.pods.stuck > 0 {
                 text += ", and the objects of all of these pods are gone";
             }
         } else if self.held_back {
             text += "; the controller does not evict its pods: it limits or stops evictions while many nodes of a zone are not ready";
         }
-        match self.vanished.saturating_sub(self.stuck) {
+        match self.pods.vanished.saturating_sub(self.pods.stuck) {
             0 => {}
             1 => text += "; 1 pod was deleted without the kubelet",
             many => text += &format!("; {many} pods were deleted without the kubelet"),
@@ -201,7 +69,7 @@ impl Known<'_> {
         let verdict = self.verdict();
         let power = if self.is_reported_off() {
             "its provider had reported that the machine was off"
-        } else if self.is_rebooted {
+        } else if self.machine.is_rebooted {
             "the machine has booted again, so its old containers are gone"
         } else if self.ran() {
             "the machine still ran, and the pod's containers may have run, too"
@@ -350,22 +218,23 @@ impl Known<'_> {
     }
 
     fn contact(&self) -> String {
-        let then = if self.was_heard {
+        let then = if self.kubelet.was_heard {
             "it fell silent"
         } else {
             "`Ready` became `Unknown`"
         };
         let lease = self
+            .kubelet
             .renewed
             .map(|before| format!("its kubelet last renewed its Lease {} before {then}", seconds(before)));
-        let agent = match self.agent {
+        let agent = match self.machine.agent {
             AgentAnswer::Answered if self.is_over => "its agent answered: the machine ran",
             AgentAnswer::Answered => "its agent still answers: the machine runs",
             AgentAnswer::Silent if self.is_over => "its agent did not answer",
             AgentAnswer::Silent => "its agent does not answer",
             AgentAnswer::Unknown => "no agent on it could be asked",
         };
-        let kubelet = match (self.ready, lease) {
+        let kubelet = match (self.kubelet.ready, lease) {
             (Ready::Unknown, Some(lease)) => lease,
             (Ready::Unknown, None) if self.is_over => "its kubelet was silent".to_owned(),
             (Ready::Unknown, None) => "its kubelet is silent".to_owned(),
@@ -463,18 +332,6 @@ fn detach(at: &AttachmentFact) -> String {
         "kubectl describe volumeattachment {}; then the log of the external-attacher of {}",
         at.name, at.attacher
     )
-}
-
-pub(super) fn returned(before: &NodeIdentity, now: &NodeIdentity) -> Returned {
-    let is_known = |before: &str, now: &str| !before.is_empty() && !now.is_empty();
-    let is_other =
-        is_known(&before.system_uuid, &now.system_uuid) && !before.system_uuid.eq_ignore_ascii_case(&now.system_uuid);
-    match (is_known(&before.boot_id, &now.boot_id), before.boot_id == now.boot_id) {
-        (false, _) => Returned::Unknown,
-        (true, true) => Returned::SameBoot,
-        (true, false) if is_other => Returned::OtherMachine,
-        (true, false) => Returned::Rebooted,
-    }
 }
 
 fn finalizers(names: &[Box<str>]) -> String {

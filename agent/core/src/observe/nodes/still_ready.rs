@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Nodes;
 use super::report::ReadyService;
-use super::story::Story;
 use crate::ids::PodUid;
 use crate::observe::Moment;
 use crate::observe::endpoints::{ReadyChange, ServiceKey};
@@ -64,32 +62,6 @@ impl StillReady {
                 self.count += 1;
                 self.services.entry(service.clone()).or_default().insert(pod.clone(), until);
             }
-        }
-    }
-}
-
-impl Nodes {
-    /// Whether endpoints are followed, on some node.
-    pub fn is_shutting_down(&self) -> bool {
-        self.stories.values().any(Story::is_shutting_down)
-    }
-
-    /// An endpoint on the node.
-    pub fn endpoint(&mut self, node: &str, change: ReadyChange) {
-        if let Some(ready) = self.stories.get_mut(node).and_then(Story::still_ready) {
-            ready.change(change);
-        }
-    }
-
-    /// A shutdown that the kubelet has just announced: the endpoints of the node that are ready are to be shown. False if they were.
-    pub fn begin_endpoints(&mut self, node: &str) -> bool {
-        let ready = self.stories.get_mut(node).and_then(Story::still_ready);
-        ready.is_some_and(|ready| !std::mem::replace(&mut ready.is_begun, true))
-    }
-
-    pub fn ready_endpoint(&mut self, node: &str, service: &ServiceKey, pod: &PodUid) {
-        if let Some(ready) = self.stories.get_mut(node).and_then(Story::still_ready) {
-            ready.ready(service, pod);
         }
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::{AgentCheck, Lease};
-use super::alarms::Alarms;
 use super::handling::{Fence, Handling, Power};
+use super::known::{self, Known, Kubelet, PodCounts};
 use super::member::{Lacking, Member, Pods};
-use super::report::{AgentAnswer, LossKey, PhaseKind, Returned, Step};
-use super::sentence::{self, Known};
+use super::report::{AgentAnswer, LossKey, Returned, Step};
+use super::reported::{Alarms, Reported};
 use super::still_ready::StillReady;
 use crate::observe::{ApiTime, ClusterVersion, Moment, NodeFact, NodeIdentity, Ready};
 use crate::pod::PodIdentity;
@@ -72,14 +72,6 @@ enum Machine {
     Rebooted(Boot),
     /// Another machine has the node's object; and the boot before.
     Other(Option<Boot>),
-}
-
-/// What is exported.
-#[derive(Debug, Default)]
-pub(super) struct Reported {
-    /// The root is, or was by an earlier observer.
-    pub root: bool,
-    pub phases: Vec<PhaseKind>,
 }
 
 /// A shutdown, as the condition `Ready` has it.
@@ -169,7 +161,7 @@ impl Story {
 
     /// How the machine compares with the one that was lost.
     pub fn returned(&self, node: &NodeIdentity) -> Returned {
-        sentence::returned(&self.key.node, node)
+        Returned::of(&self.key.node, node)
     }
 
     /// The taint was there before the node was lost.
@@ -304,8 +296,8 @@ impl Story {
         is_known
             && self.pods.members.values().all(|member| {
                 let is_deleted = member.requested.is_some_and(|(requested, _)| requested.at <= boot);
-                let is_gone = member.gone.is_some_and(|gone| gone.at <= boot);
-                member.is_of_node || member.is_finished || is_deleted || is_gone
+                let is_gone = member.gone.is_some_and(|gone| gone.at.at <= boot);
+                member.is_of_node() || member.ran.is_finished || is_deleted || is_gone
             })
     }
 
@@ -316,7 +308,7 @@ impl Story {
         let is_planned = self.announced.is_some() || self.key.node.unschedulable || self.removed().is_some();
         let has_pods = self.pods.members.values().any(|member| member.is_to_end());
         let is_felt = (is_silent || self.removed().is_some()) && has_pods;
-        let has_vanished = self.pods.members.values().any(|member| member.vanished);
+        let has_vanished = self.pods.members.values().any(Member::vanished);
         self.handling.fence != Fence::Never || self.stuck() > 0 || has_vanished || is_felt || (is_silent && !is_planned)
     }
 
@@ -335,7 +327,7 @@ impl Story {
 
     /// Pods that were deleted without the kubelet, and that may be replaced elsewhere.
     fn vanished(&self) -> impl Iterator<Item = &Member> {
-        let is_its = |member: &&Member| member.vanished && !member.is_of_node && !member.is_finished;
+        let is_its = |member: &&Member| member.vanished() && !member.is_of_node() && !member.ran.is_finished;
         self.pods.members.values().filter(is_its)
     }
 
@@ -351,7 +343,7 @@ impl Story {
 
     /// Pods that the taint ends, or that hang.
     fn to_release(&self) -> impl Iterator<Item = &Member> {
-        let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node;
+        let is_its = |member: &&Member| member.is_to_end() && !member.is_of_node();
         self.pods.members.values().filter(is_its)
     }
 
@@ -398,7 +390,7 @@ impl Story {
         self.pods
             .members
             .values()
-            .filter_map(|member| member.gone)
+            .filter_map(|member| Some(member.gone?.at))
             .max_by_key(|gone| gone.at)
     }
 
@@ -406,32 +398,38 @@ impl Story {
         let not_ready_until = self.back().map_or(until, |back| until.min(back.at));
         Known {
             node: &self.key.node,
-            ready: self.condition.ready,
-            reason: &self.condition.reason,
             lasted: not_ready_until.since(self.begin().at),
-            // By the node's clock: what cannot be is not said.
-            renewed: (self.lease.renewed.map(|renewed| self.silent_from().since(renewed.at)))
-                .filter(|before| *before <= PLAUSIBLE_SILENCE),
-            was_heard: self.silent_from() > self.begin().at,
-            agent: self.agent.answer(),
+            kubelet: Kubelet {
+                ready: self.condition.ready,
+                reason: &self.condition.reason,
+                // By the node's clock: what cannot be is not said.
+                renewed: (self.lease.renewed.map(|renewed| self.silent_from().since(renewed.at)))
+                    .filter(|before| *before <= PLAUSIBLE_SILENCE),
+                was_heard: self.silent_from() > self.begin().at,
+                was_silent: self.was_silent(),
+            },
+            machine: known::Machine {
+                agent: self.agent.answer(),
+                powered_off: self.handling.power == Power::Off,
+                shuts_down: self.announced.is_some(),
+                has_booted: self.booted().is_some(),
+                is_other: matches!(self.machine, Machine::Other(_)),
+                is_rebooted: self.booted().is_some_and(|boot| self.ended_by_boot(boot)),
+            },
+            pods: PodCounts {
+                stuck: self.stuck(),
+                gone: self.gone(),
+                vanished: self.vanished().count(),
+                doubled: self.doubled(),
+                to_release: self.to_release().count(),
+                to_double: self.to_release().any(Member::does_harm_twice),
+                has_dropped: self.pods.has_dropped(),
+            },
             fenced: self.handling.is_fenced(),
-            powered_off: self.handling.power == Power::Off,
-            was_silent: self.was_silent(),
             held_back: self.is_held_back(until),
             at_once: self.at_once,
             is_over: self.is_over(),
-            shuts_down: self.announced.is_some(),
-            has_booted: self.booted().is_some(),
-            is_other: matches!(self.machine, Machine::Other(_)),
-            is_rebooted: self.booted().is_some_and(|boot| self.ended_by_boot(boot)),
             is_deleted: self.is_deleted(),
-            stuck: self.stuck(),
-            gone: self.gone(),
-            vanished: self.vanished().count(),
-            doubled: self.doubled(),
-            to_release: self.to_release().count(),
-            to_double: self.to_release().any(Member::does_harm_twice),
-            has_dropped: self.pods.has_dropped(),
             version,
         }
     }
@@ -443,26 +441,6 @@ impl Condition {
             ready: fact.ready,
             reason: fact.reason.clone(),
             message: fact.message.clone(),
-        }
-    }
-}
-
-impl Reported {
-    /// Whether it was not in it.
-    pub fn add(&mut self, phase: PhaseKind) -> bool {
-        let is_new = !self.phases.contains(&phase);
-        if is_new {
-            self.phases.push(phase);
-        }
-        is_new
-    }
-}
-
-impl LossKey {
-    pub(super) fn of(node: &Arc<NodeIdentity>, transition: ApiTime) -> LossKey {
-        LossKey {
-            node: node.clone(),
-            transition: transition.wall,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::handling::Fence;
 use super::member::{self, Member};
 use super::story::Story;
-use super::{Holder, LossState, LostNodeState, Nodes, belongs, dropped, follow_volumes, phases, verdict};
+use super::{Holder, LossState, LostNodeState, Nodes, belongs, follow_volumes, phases, verdict};
 use crate::ids::PodUid;
 use crate::observe::pods::{self, ClusterPods};
 use crate::observe::{Ask, Moment, ObserverDropReason, Output};
@@ -121,7 +121,7 @@ impl Nodes {
             }
             if self.members >= room {
                 story.pods.no_room_for(is_of_kubelet);
-                out.push(dropped(ObserverDropReason::LostPodCap));
+                out.push(Output::dropped(ObserverDropReason::LostPodCap));
                 continue;
             }
             self.members += 1;
@@ -142,7 +142,7 @@ impl Nodes {
             let is_tolerated =
                 story.handling.is_evicting() && story.unwatched.is_some_and(|unwatched| unwatched >= TOLERATED_LOSS);
             let is_done = story.pods.members.values().all(|member| match member.requested {
-                Some(_) => member.is_of_node || member.is_held_by_finalizer(),
+                Some(_) => member.is_of_node() || member.is_held_by_finalizer(),
                 None => {
                     is_tolerated || !member.is_to_end() && (!member.is_left_alone() || story.handling.fence != Fence::Never)
                 }

@@ -3,23 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::handling::TaintOf;
 use super::report::{Advice, LossKey, NodePhase, PhaseKind};
 use super::story::Story;
-use super::{Step, alarms, dropped, sentence};
+use super::{Step, alarms, sentence};
 use crate::observe::contact::Seen;
 use crate::observe::{Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready};
 use crate::time::{Boot, Wall};
-
-/// When the taint was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TaintOf {
-    /// While the node was lost, or the node was lost with it.
-    Loss,
-    /// While the node was ready.
-    Ready,
-    /// Before the observation.
-    Unseen,
-}
 
 #[derive(Debug)]
 pub(super) struct Taint {
@@ -78,7 +68,7 @@ impl Taint {
                     }
                     // Of no loss, and so of no trace.
                     (TaintOf::Ready, _) => None,
-                    _ => Some(dropped(ObserverDropReason::BeginUnseen)),
+                    _ => Some(Output::dropped(ObserverDropReason::BeginUnseen)),
                 };
             }
             _ => {}

@@ -215,7 +215,7 @@ impl Volumes {
             return 0;
         }
         // A pod that has run has real claims; of another they may be made up, 32 each.
-        let room = if member.has_run { MOST_CLAIMS } else { MOST_CLAIMS / 2 };
+        let room = if member.ran.has_run { MOST_CLAIMS } else { MOST_CLAIMS / 2 };
         let mut dropped = 0;
         for name in &member.claims {
             let key = claim_key(pod, name);

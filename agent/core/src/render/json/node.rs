@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::objects::EvidenceObject;
-use super::{after_ms, millis, time};
+use super::parts::{EvidenceObject, evidence, millis, time};
 use crate::node::{InhibitMode, Inhibitor, OwnLock, SignalSender};
 use crate::pod::Workload;
 use crate::render::id;
@@ -11,7 +10,7 @@ use crate::report::NodeShutdown;
 use crate::shutdown::{ClientLoss, Delay, EndedByShutdown, Ending, Lock, NodeDown, Phase, PodInShutdown, Signs};
 use crate::text::escape;
 use crate::time::{Boot, WallOffset};
-use crate::verdict::{Evidence, Severity};
+use crate::verdict::Severity;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeShutdownObject {
@@ -248,7 +247,7 @@ pub fn node_shutdown(s: &NodeShutdown) -> NodeShutdownObject {
             pods: s.gaps.pods,
             agent_ended: s.gaps.agent_ended,
         },
-        evidence: v.evidence.iter().map(|of| evidence(of, s.begin, clock)).collect(),
+        evidence: evidence(&v.evidence, s.begin, clock),
     }
 }
 
@@ -455,15 +454,5 @@ fn workload((of, lost): (&Workload, ClientLoss)) -> WorkloadLossObject {
         workload: escape(&format!("{}/{}", of.kind, of.name)),
         namespace: escape(&of.namespace),
         clients: loss(lost),
-    }
-}
-
-fn evidence(e: &Evidence, begin: Boot, clock: WallOffset) -> EvidenceObject {
-    EvidenceObject {
-        source: e.source.name(),
-        time: time(clock, e.at),
-        boot_ns: e.at,
-        after_begin_ms: after_ms(e.at, begin),
-        text: escape(&e.text),
     }
 }

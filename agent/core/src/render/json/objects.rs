@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::context::ContextObject;
 use super::node::ByShutdownObject;
-use super::pods::ContextObject;
+use super::parts::{AdviceObject, EvidenceObject};
 use crate::text::escape;
 use crate::time::Boot;
 use crate::verdict::{Cause, Disagreement, Exit, Severity, TrafficAxis};
@@ -301,13 +302,6 @@ pub(super) struct KubeletObject {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct AdviceObject {
-    pub(super) kind: &'static str,
-    pub(super) seconds: Option<u64>,
-    pub(super) text: String,
-}
-
-#[derive(Clone, Debug, Serialize)]
 pub(super) struct ListenerObject {
     pub(super) time: String,
     pub(super) boot_ns: Boot,
@@ -332,13 +326,4 @@ pub(super) struct UnobservedObject {
     pub(super) begin_boot_ns: Boot,
     pub(super) end: String,
     pub(super) end_boot_ns: Boot,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct EvidenceObject {
-    pub(super) source: &'static str,
-    pub(super) time: String,
-    pub(super) boot_ns: Boot,
-    pub(super) after_begin_ms: f64,
-    pub(super) text: String,
 }

@@ -22,7 +22,7 @@ fn examples() -> [(&'static str, String); 9] {
         ("termination", pretty(&termination(&sample::ignored(), &observation))),
         (
             "kubernetes",
-            pretty(&pods::context(context, fixtures::terminations::observation().wall_offset)),
+            pretty(&context::context(context, fixtures::terminations::observation().wall_offset)),
         ),
         ("pod-termination", pretty(&whole)),
         ("stop-signal-ignored", pretty(&early(&sample::early(), &observation))),

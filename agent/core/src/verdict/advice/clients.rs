@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Advice, AdviceKind, Need, whole_seconds, with_reserve};
+use super::kind::{Advice, AdviceKind, Need, with_reserve};
 use crate::kubernetes::PodContext;
 use crate::pod::{ContainerKind, PreStop};
 use crate::time::Boot;
 use crate::tolerances::LEAST_EXCESS;
 use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
-use crate::verdict::words::{at_least, many, seconds};
+use crate::verdict::words::{at_least, many, seconds, whole_seconds};
 
 /// A sleep gets advice if it is this many times too long, and by this much.
 const FAR_TOO_LONG: u32 = 4;

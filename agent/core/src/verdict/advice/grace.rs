@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Advice, AdviceKind, Need};
+use super::kind::{Advice, AdviceKind, Need, with_reserve};
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::tolerances::KUBELET_MINIMUM;
-use crate::verdict::Exit;
-use crate::verdict::case::{Case, Judged};
+use crate::verdict::case::Case;
 use crate::verdict::judge::may_have_begun_before;
-use crate::verdict::sentence::grace_of_pod;
 use crate::verdict::spent::Spent;
-use crate::verdict::words::seconds;
+use crate::verdict::words::{seconds, whole_seconds};
+use crate::verdict::{Exit, Judged};
 
 /// A grace period gets advice if it is this many times too long.
 const FAR_TOO_LONG: u32 = 10;
@@ -25,7 +24,7 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let is_whole = |request: &Request| request.shortened.is_empty() && request.cut_short().is_none();
     let whole = context.request.as_ref().is_some_and(is_whole);
     match exit {
-        Exit::Clean | Exit::PrestopFailed => in_time(case, context, grace_of_pod(context).unwrap_or(grace), &spent),
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, context.grace_of_pod().unwrap_or(grace), &spent),
         Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: None,
@@ -129,19 +128,4 @@ fn stopped_at_request<'a>(of: &Judged<'a>) -> Option<(&'a PodContext, &'a Reques
     let context = of.case.kubernetes?;
     let request = context.request.as_ref().filter(|request| request.earliest <= of.case.end)?;
     Some((context, request, of.case.exit?))
-}
-
-/// An eighth more, rounded up to five seconds: a grace period needs a reserve.
-pub fn with_reserve(needed: Duration) -> u64 {
-    let millis = needed.as_millis() * 9 / 8;
-    u64::try_from(millis.div_ceil(5_000).max(1) * 5).unwrap_or(u64::MAX)
-}
-
-/// Grace periods are whole seconds in the API.
-pub fn whole_seconds(d: Duration) -> String {
-    if d.subsec_nanos() == 0 {
-        format!("{} s", d.as_secs())
-    } else {
-        seconds(d)
-    }
 }

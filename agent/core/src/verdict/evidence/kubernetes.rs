@@ -1,10 +1,9 @@
 //! Evidence from the Kubernetes API, added to the evidence from the kernel.
 
 use crate::kubernetes::{PodContext, Reported};
-use crate::verdict::advice::whole_seconds;
 use crate::verdict::case::Case;
 use crate::verdict::judge::{Hook, HookEnd};
-use crate::verdict::words::{how, seconds};
+use crate::verdict::words::{how, seconds, whole_seconds};
 use crate::verdict::{Evidence, Source};
 
 pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {

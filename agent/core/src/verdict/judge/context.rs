@@ -11,13 +11,11 @@ use crate::verdict::Cause;
 use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
 
-const INIT: Pid = Pid(1);
-
 /// `comm` of systemd-shutdown, which is PID 1 at the end.
 const SHUTDOWN: &[u8] = b"systemd-shutdow";
 
 pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
-    kill.sender.tgid == INIT && kill.sender.comm.as_bytes() == SHUTDOWN
+    kill.sender.tgid == Pid::INIT && kill.sender.comm.as_bytes() == SHUTDOWN
 }
 
 /// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.

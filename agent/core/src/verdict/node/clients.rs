@@ -1,12 +1,8 @@
 //! What the shutdown cost the clients of the pods, and pods that were started on a node that was going.
 
-use super::sentence::names;
-use crate::pod::Workload;
+use super::words::{NAMED, name, names};
 use crate::shutdown::{ClientLoss, NodeShutdownFacts, PodInShutdown, StillReady};
 use crate::verdict::words::{many, seconds};
-
-/// Workloads that a sentence names.
-const NAMED: usize = 3;
 
 /// Nothing where none is proven, and neither that there was none.
 pub(super) fn lost(facts: &NodeShutdownFacts) -> String {
@@ -77,11 +73,6 @@ pub(super) fn remedy(facts: &NodeShutdownFacts) -> Option<String> {
         "cordon or drain the node before its shutdown (`kubectl cordon`, `kubectl drain`): the scheduler places no pods on a cordoned node"
             .to_owned()
     })
-}
-
-/// `Deployment shop/web`.
-pub(super) fn name(of: &Workload) -> String {
-    format!("{} {}/{}", of.kind, of.namespace, of.name)
 }
 
 /// `10 refused, 2 cut`.

@@ -1,14 +1,12 @@
 //! The evidence of a shutdown, a line each.
 
 use crate::event::Kind;
-use crate::node::{InhibitMode, Inhibitor, SignalSender};
 use crate::shutdown::{Ending, NodeShutdownFacts};
 use crate::time::Boot;
-use crate::verdict::words::seconds;
+use crate::verdict::words::{seconds, whole_seconds};
 use crate::verdict::{Evidence, Source};
 
-use super::clients::name;
-use super::sentence::setting;
+use super::words::{lock_text, name, sender_text};
 
 /// Lines about locks and pods, at most: the facts have all of them.
 const LINES: usize = 32;
@@ -18,7 +16,11 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     let mut add = |at: Boot, source: Source, text: String| lines.push(Evidence { at, source, text });
     if let Some(delay) = facts.delay {
         if let Some(limit) = delay.limit {
-            add(delay.begin, Source::Bus, format!("InhibitDelayMaxUSec is {}", setting(limit)));
+            add(
+                delay.begin,
+                Source::Bus,
+                format!("InhibitDelayMaxUSec is {}", whole_seconds(limit)),
+            );
         }
         if let Some(end) = delay.end {
             let how = if delay.expired { "expired after" } else { "lasted" };
@@ -84,8 +86,8 @@ fn kubelet(facts: &NodeShutdownFacts, add: &mut impl FnMut(Boot, Source, String)
             Source::Kubelet,
             format!(
                 "shutdownGracePeriod {}, of which {} for critical pods ({})",
-                setting(config.total),
-                setting(config.critical),
+                whole_seconds(config.total),
+                whole_seconds(config.critical),
                 config.source
             ),
         ),
@@ -151,33 +153,4 @@ fn signs(facts: &NodeShutdownFacts) -> Vec<Evidence> {
         "systemd-shutdown sent SIGKILL to all processes".to_owned(),
     );
     lines
-}
-
-/// `kubelet` (pid 812, delay, "…").
-pub(super) fn lock_text(lock: &Inhibitor) -> String {
-    let mode = match lock.mode {
-        InhibitMode::Delay => "delay",
-        InhibitMode::Block => "block",
-        InhibitMode::BlockWeak => "block-weak",
-        InhibitMode::Other => "another mode",
-    };
-    format!("lock of `{}` (pid {}, {mode}, \"{}\")", lock.who, lock.pid, lock.why)
-}
-
-pub(super) fn sender_text(sender: &SignalSender) -> String {
-    match sender {
-        SignalSender::Logind => "logind".to_owned(),
-        SignalSender::Other {
-            name, pid, comm, unit, ..
-        } => {
-            let mut known = Vec::new();
-            known.extend(pid.map(|pid| format!("pid {pid}")));
-            known.extend(comm.as_ref().map(|comm| format!("`{comm}`")));
-            known.extend(unit.clone());
-            match known.is_empty() {
-                true => name.clone(),
-                false => format!("{name} ({})", known.join(", ")),
-            }
-        }
-    }
 }

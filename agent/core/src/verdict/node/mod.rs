@@ -8,16 +8,16 @@ mod evidence;
 mod remedy;
 mod sentence;
 pub mod table;
-
-use std::time::Duration;
+mod why;
+mod words;
 
 use serde::Serialize;
 
 use super::{Evidence, Severity, ShutdownOutcome};
-use crate::node::InhibitMode;
 use crate::shutdown::{Ending, NodeShutdownFacts, PodInShutdown};
 use crate::time::Boot;
 use crate::tolerances::BUS_APART;
+use why::{Missing, NoLock, Why};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShutdownVerdict {
@@ -33,64 +33,9 @@ pub struct ShutdownVerdict {
     pub evidence: Vec<Evidence>,
 }
 
-/// The outcome with its finer reason, for the sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    Graceful,
-    Truncated,
-    /// The node went down within it: power loss or a reset.
-    CutOff,
-    /// The kubelet did not finish, by its own state.
-    StateIsOpen,
-    Unprotected(NoLock),
-    Bypassed,
-    Unannounced,
-    Spoofed,
-    Cancelled,
-    /// The plan was dropped before its time.
-    PlanCancelled,
-    Blocked,
-    Unknown(Missing),
-}
-
-/// Why the kubelet had no lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoLock {
-    ZeroPeriods,
-    /// It let go at a spoofed signal.
-    Dropped,
-    /// The limit of logind, and what the kubelet needs.
-    Limit(Duration, Duration),
-    NotKnown,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// Of logind's messages.
-    Bus(String),
-    /// The agent did not observe for a part of it.
-    Gap,
-    /// What PID 1 did with the signal.
-    NothingFollowed,
-    /// The agent had ended before.
-    AgentEnded,
-    /// The observation ended during the shutdown.
-    ObservationEnded,
-    /// Exits of processes.
-    Exits,
-    Pods,
-    TooManyPods,
-    /// Whether the kubelet had a lock.
-    Lock,
-    /// Pods of which the end was not seen.
-    Open,
-    /// The kubelet was not done when logind's delay was over, or by its own state.
-    KubeletAtWork,
-}
-
 pub fn judge_shutdown(facts: &NodeShutdownFacts) -> ShutdownVerdict {
     let why = why(facts);
-    let outcome = outcome(&why);
+    let outcome = why.outcome();
     let row = table::row(outcome);
     let is_drained = had_nothing_to_lose(row, facts);
     let mut evidence = evidence::list(facts);
@@ -210,20 +155,6 @@ fn no_lock(facts: &NodeShutdownFacts) -> NoLock {
     }
 }
 
-fn outcome(why: &Why) -> ShutdownOutcome {
-    match why {
-        Why::Graceful => ShutdownOutcome::Graceful,
-        Why::Truncated | Why::CutOff | Why::StateIsOpen => ShutdownOutcome::Truncated,
-        Why::Unprotected(_) => ShutdownOutcome::Unprotected,
-        Why::Bypassed => ShutdownOutcome::Bypassed,
-        Why::Unannounced => ShutdownOutcome::Unannounced,
-        Why::Spoofed => ShutdownOutcome::Spoofed,
-        Why::Cancelled | Why::PlanCancelled => ShutdownOutcome::Cancelled,
-        Why::Blocked => ShutdownOutcome::Blocked,
-        Why::Unknown(_) => ShutdownOutcome::Unknown,
-    }
-}
-
 /// A cancelled shutdown is worth a look if the kubelet had terminated pods by then: it does not start them again.
 fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
     match row.outcome {
@@ -243,14 +174,4 @@ fn had_nothing_to_lose(row: &table::Row, facts: &NodeShutdownFacts) -> bool {
     let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.more_pods == 0;
     let stays = |pod: &PodInShutdown| pod.pod.is_static || pod.pod.workload.kind == "DaemonSet";
     is_about_pods && are_known && facts.others().all(|pod| stays(pod) || !pod.ran_at(over) && pod.cut.is_none())
-}
-
-/// Who blocks.
-pub(super) fn blockers(facts: &NodeShutdownFacts) -> impl Iterator<Item = &crate::node::Inhibitor> {
-    let locks = facts
-        .locks
-        .iter()
-        .filter(|lock| lock.released.is_none())
-        .map(|lock| &lock.lock);
-    locks.filter(|lock| matches!(lock.mode, InhibitMode::Block | InhibitMode::BlockWeak))
 }

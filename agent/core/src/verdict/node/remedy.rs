@@ -1,16 +1,20 @@
 //! What to do about a node's shutdown.
 
+use std::time::Duration;
+
 use super::sentence::*;
-use super::*;
+use super::why::*;
+use super::{clients, table};
 use crate::node::{CRITICAL_PRIORITY, ShutdownKind, SignalSender};
-use crate::shutdown::Cut;
+use crate::shutdown::{Cut, NodeShutdownFacts, PodInShutdown};
+use crate::tolerances::BUS_APART;
 use crate::verdict::words::*;
 
 /// Of a shutdown that cut pods, where no better number is known.
 const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
 
 pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
-    let row = table::row(outcome(why));
+    let row = table::row(why.outcome());
     let from_table = || Some(lower(row.remedy));
     match why {
         Why::Graceful => clients::remedy(facts),
@@ -27,7 +31,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             facts
                 .delay
                 .and_then(|delay| delay.limit)
-                .map(|limit| format!(" ({})", setting(limit)))
+                .map(|limit| format!(" ({})", whole_seconds(limit)))
                 .unwrap_or_default()
         )),
         Why::Truncated => of_truncated(facts),
@@ -90,7 +94,7 @@ fn of_truncated(facts: &NodeShutdownFacts) -> Option<String> {
                 "{raise}, or shorten the shutdown of {}/{}, which may take {}",
                 pod.pod.namespace,
                 pod.pod.name,
-                setting(grace)
+                whole_seconds(grace)
             ))
         })
         .or_else(|| Some(RAISE.to_owned()))
@@ -125,8 +129,8 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
     if let Some(limit) = delay.limit.filter(|limit| delay.expired && *limit < config.needed()) {
         return Some(format!(
             "raise logind's InhibitDelayMaxSec from {} to {}, which the kubelet's periods need",
-            setting(limit),
-            setting(config.needed())
+            whole_seconds(limit),
+            whole_seconds(config.needed())
         ));
     }
     let released = facts.kubelet_lock()?.released?;
@@ -135,7 +139,7 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
             "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
              ({}) and its pods were over",
             seconds(released.since(delay.begin)),
-            setting(config.needed())
+            whole_seconds(config.needed())
         )
     })
 }
@@ -143,15 +147,15 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
 /// The settings that give the pod so much more time. The critical pods' period is a part of the total.
 fn raise(facts: &NodeShutdownFacts, pod: &PodInShutdown, by: Duration) -> Option<String> {
     let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
-    let total = setting(config.needed() + by);
+    let total = whole_seconds(config.needed() + by);
     let limit = format!("logind's InhibitDelayMaxSec to at least {total}");
     let priority = pod.priority?;
     if is_legacy(facts) {
-        let all = format!("shutdownGracePeriod to {}", setting(config.total + by));
+        let all = format!("shutdownGracePeriod to {}", whole_seconds(config.total + by));
         return Some(match priority >= CRITICAL_PRIORITY {
             true => format!(
                 "raise shutdownGracePeriodCriticalPods to {}, {all}, and {limit}",
-                setting(config.critical + by)
+                whole_seconds(config.critical + by)
             ),
             false => format!("raise {all}, and {limit}"),
         });
@@ -165,6 +169,6 @@ fn raise(facts: &NodeShutdownFacts, pod: &PodInShutdown, by: Duration) -> Option
     Some(format!(
         "raise shutdownGracePeriodSeconds of priority {} in shutdownGracePeriodByPodPriority to {}, and {limit}",
         phase.priority,
-        setting(phase.period + by)
+        whole_seconds(phase.period + by)
     ))
 }

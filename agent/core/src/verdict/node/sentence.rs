@@ -1,15 +1,11 @@
 //! One sentence with the measured times, and one remedy.
 
-use std::time::Duration;
-
-use super::evidence::{lock_text, sender_text};
-use super::{Missing, NoLock, Why, blockers, clients};
+use super::clients;
+use super::why::{Missing, NoLock, Why};
+use super::words::{NAMED, blockers, lock_text, names, sender_text};
 use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
-use crate::verdict::words::{many, seconds, were};
-
-/// Pods that a sentence names.
-const NAMED: usize = 3;
+use crate::verdict::words::{many, seconds, were, whole_seconds};
 
 pub(super) fn sentence(facts: &NodeShutdownFacts, why: &Why) -> String {
     of_verdict(facts, why) + &clients::lost(facts) + &clients::started(facts) + &stayed_ready(facts)
@@ -112,8 +108,8 @@ fn unprotected(facts: &NodeShutdownFacts, why: &NoLock, what: &str) -> String {
                     .to_owned(),
             NoLock::Limit(limit, needed) => format!(
                 "the kubelet needs {}, and logind allows {} (InhibitDelayMaxSec)",
-                setting(*needed),
-                setting(*limit)
+                whole_seconds(*needed),
+                whole_seconds(*limit)
             ),
             NoLock::NotKnown => "the reason is unknown: the kubelet's configuration was not read".to_owned(),
         }
@@ -125,7 +121,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
         return format!("the {what} was announced by logind");
     };
     let lasted = delay.end.map(|end| seconds(end.since(delay.begin)));
-    let limit = delay.limit.map(|limit| format!("at most {}", setting(limit)));
+    let limit = delay.limit.map(|limit| format!("at most {}", whole_seconds(limit)));
     if !facts.kubelet.is_there {
         let of = limit.map_or(String::new(), |limit| format!(" of {limit}"));
         let locks = lasted.map(|lasted| format!("; locks delayed it for {lasted}{of}"));
@@ -171,7 +167,7 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
     let (count, names) = names(facts.others().filter(|pod| pod.cut.is_some()), had);
     let expired = match facts.delay {
         Some(delay) if delay.expired => {
-            let limit = delay.limit.map(setting).unwrap_or_default();
+            let limit = delay.limit.map(whole_seconds).unwrap_or_default();
             let late = late(facts);
             match facts.kubelet_outlasted() {
                 true => format!("; logind's delay of {limit} expired before the kubelet released its lock"),
@@ -324,7 +320,7 @@ fn phases(facts: &NodeShutdownFacts) -> String {
                             phase.priority,
                             if phase.at_least { "at least " } else { "" },
                             seconds(phase.end.since(phase.begin)),
-                            setting(phase.period)
+                            whole_seconds(phase.period)
                         );
                     }
                 };
@@ -332,7 +328,7 @@ fn phases(facts: &NodeShutdownFacts) -> String {
                     "{name} took {}{} of {}",
                     if phase.at_least { "at least " } else { "" },
                     seconds(phase.end.since(phase.begin)),
-                    setting(phase.period)
+                    whole_seconds(phase.period)
                 )
             })
     };
@@ -357,33 +353,12 @@ fn had(pod: &PodInShutdown) -> String {
     let Some(Cut { had, killed, .. }) = pod.cut else {
         return String::new();
     };
-    let of = pod.grace.map_or(String::new(), |grace| format!(" of its {}", setting(grace)));
+    let of = pod
+        .grace
+        .map_or(String::new(), |grace| format!(" of its {}", whole_seconds(grace)));
     match (had, killed) {
         (Some(had), _) => format!(" (had {}{of})", seconds(had)),
         (None, true) => " (SIGKILL without a stop signal)".to_owned(),
         (None, false) => " (got no stop signal)".to_owned(),
-    }
-}
-
-pub(super) fn names<'a>(
-    pods: impl Iterator<Item = &'a PodInShutdown>,
-    more: impl Fn(&PodInShutdown) -> String,
-) -> (u64, String) {
-    let all: Vec<String> = pods
-        .map(|pod| format!("{}/{}{}", pod.pod.namespace, pod.pod.name, more(pod)))
-        .collect();
-    let count = all.len();
-    let mut text = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if count > NAMED {
-        text.push_str(&format!(" and {} more", count - NAMED));
-    }
-    (count as u64, text)
-}
-
-/// A setting, in whole seconds where it is.
-pub(super) fn setting(d: Duration) -> String {
-    match d.subsec_nanos() {
-        0 => format!("{} s", d.as_secs()),
-        _ => seconds(d),
     }
 }

@@ -2,7 +2,7 @@
 
 mod advice;
 
-use super::killed;
+use super::signals::{killed, sent, unfinished};
 use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
@@ -12,8 +12,7 @@ use crate::time::Boot;
 use crate::verdict::case::Case;
 use crate::verdict::judge::{Blocked, Finding, InnerEnd, outlived_main, worst};
 use crate::verdict::words::{self, manager, seconds, subject, target, the_runtime, upper};
-pub(super) use advice::{remedy, remedy_below, to_unsignalled};
-use advice::{to_these, unreached};
+pub(super) use advice::{remedy, remedy_below, to_unsignalled, to_waited_for};
 
 /// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
 const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
@@ -48,7 +47,7 @@ pub fn discarded_inside(main: &MainProcess, inside: &Inside) -> Option<(Boot, St
 
 pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
     let Some(forward) = case.inside.forwards.get(of) else {
-        return super::sent(case);
+        return sent(case);
     };
     let signal = forward.signal;
     let chain = whole_chain(case, forward);
@@ -71,7 +70,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             };
             format!(
                 "{chain}, {read}{waits}, but {}: {}",
-                super::unfinished(case),
+                unfinished(case),
                 killed_by(case, forward)
             )
         }
@@ -128,7 +127,7 @@ fn whole_chain(case: &Case<'_>, last: &Forward) -> String {
     let is_runtime = case.stop().is_none_or(|stop| stop.sender.role == Role::Runtime);
     let main = case.main().map(|main| format!("`{}`", main.comm));
     match main.and_then(|main| Some(chain.strip_prefix(&main)?.to_owned())) {
-        Some(rest) if !is_runtime => format!("{}, which{rest}", super::sent(case)),
+        Some(rest) if !is_runtime => format!("{}, which{rest}", sent(case)),
         _ => chain,
     }
 }
@@ -223,11 +222,6 @@ pub(super) fn waited_for(case: &Case<'_>) -> Option<String> {
     programs_waited_for(case).map(|programs| names(case, &programs))
 }
 
-/// The remedy then.
-pub(super) fn to_waited_for(case: &Case<'_>) -> Option<String> {
-    programs_waited_for(case).map(|programs| to_these(case, &programs))
-}
-
 fn programs_waited_for(case: &Case<'_>) -> Option<Vec<InnerProcess>> {
     forwards_to_nobody(case)?;
     Some(programs(case, unsignalled(case))).filter(|programs| !programs.is_empty())
@@ -242,6 +236,26 @@ fn programs(case: &Case<'_>, mut of: Vec<InnerProcess>) -> Vec<InnerProcess> {
     let is_program = |of: &InnerProcess| case.inside.killed_programs().any(|killed| killed.process.tgid == of.tgid);
     of.retain(is_program);
     of
+}
+
+/// The programs below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
+fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
+    let inside = &case.inside;
+    let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
+    let mut below: Vec<InnerProcess> = Vec::new();
+    if !is_whole(case) || sends_on {
+        return below;
+    }
+    // A chain is no longer than the list; the list is not in the order of descent.
+    for _ in &inside.unsignalled {
+        for of in &inside.unsignalled {
+            let is_child = of.parent == forward.target.tgid || below.iter().any(|parent| parent.tgid == of.parent);
+            if is_child && !below.contains(&of.process) {
+                below.push(of.process);
+            }
+        }
+    }
+    programs(case, below)
 }
 
 /// No signal among the processes is missing.

@@ -7,12 +7,12 @@ use crate::kubernetes::{Asker, Detail, PodContext, Request, StopReason};
 use crate::pod::PreStop;
 use crate::termination::Role;
 use crate::time::Boot;
-use crate::verdict::advice::{whole_seconds, with_reserve};
+use crate::verdict::advice::with_reserve;
 use crate::verdict::case::Case;
 use crate::verdict::cut::{by_eviction, is_evicted};
 use crate::verdict::judge::{Finding, Hook, HookEnd, Why};
 use crate::verdict::spent::Spent;
-use crate::verdict::words::{quoted, seconds};
+use crate::verdict::words::{escaped, how, quoted, seconds, whole_seconds};
 use crate::verdict::{Cause, Exit};
 
 pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
@@ -169,7 +169,7 @@ fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
     }
     let request = context.request.as_ref().filter(|request| !request.grace.is_zero())?;
     // A probe's kill, or one before the request, has another grace period.
-    if is_by_probe(context) || request.earliest > kill.at {
+    if context.is_by_probe() || request.earliest > kill.at {
         return None;
     }
     Some(format!(
@@ -178,17 +178,6 @@ fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
         whole_seconds(request.grace),
         asked_by(context, request)
     ))
-}
-
-fn is_by_probe(context: &PodContext) -> bool {
-    let by = |reason: &StopReason| matches!(reason.cause, Cause::Liveness | Cause::Startup);
-    context.stop_reason.as_ref().is_some_and(by)
-}
-
-/// The setting is the pod's own: a deletion may have asked for another, and a probe has one of its own.
-pub(in crate::verdict) fn own_grace(context: &PodContext) -> Option<Duration> {
-    let of_request = context.request.as_ref().filter(|_| !is_by_probe(context));
-    of_request.and_then(|request| request.spec_grace).or(context.grace)
 }
 
 fn asked_by(context: &PodContext, request: &Request) -> &'static str {
@@ -209,7 +198,7 @@ fn is_evicted_by_api(context: &PodContext) -> bool {
 
 /// The setting by which the deletion got a shorter grace period than the pod's own; None if it did not.
 fn ask_for_more(context: &PodContext) -> Option<String> {
-    let request = context.request.as_ref().filter(|_| !is_by_probe(context))?;
+    let request = context.request.as_ref().filter(|_| !context.is_by_probe())?;
     let own = whole_seconds(request.cut_short()?);
     let how = match request.asker {
         Some(Asker::ClusterAutoscaler) => {
@@ -425,5 +414,26 @@ pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> 
             _ => format!("find out why the {name} fails: the port may be closed, or the path wrong"),
         }),
         HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) | HookEnd::WithMain => None,
+    }
+}
+
+impl Hook<'_> {
+    /// "preStop hook `drain.sh`".
+    pub fn name(&self) -> String {
+        match &self.run.hook {
+            PreStop::Exec { program } => format!("preStop hook `{}`", escaped(program, 64)),
+            PreStop::HttpGet { .. } => "preStop httpGet hook".to_owned(),
+            PreStop::TcpSocket { .. } => "preStop tcpSocket hook".to_owned(),
+            PreStop::Sleep { seconds } => format!("preStop sleep of {seconds} s"),
+        }
+    }
+
+    /// Of one that failed: the evidence, bounded and escaped.
+    pub fn failure(&self) -> String {
+        match (self.run.status, &self.run.failed) {
+            (Some(status), _) => how(status),
+            (None, Some(failed)) => format!("FailedPreStopHook: {}", quoted(failed)),
+            (None, None) => String::new(),
+        }
     }
 }

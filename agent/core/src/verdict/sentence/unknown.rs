@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::OBSERVATION_ENDED;
-use super::remedy::stop_signal;
+use super::settings::stop_signal;
 use crate::attribute::Subject;
 use crate::event::Kind;
 use crate::ids::Comm;
@@ -11,6 +10,9 @@ use crate::termination::{Open, Role, Unobserved};
 use crate::verdict::case::Case;
 use crate::verdict::judge::Missing;
 use crate::verdict::words::{how, records, seconds, subject};
+
+/// In the sentence of every termination that was still in progress when epitaph stopped; the subject's word follows.
+pub const OBSERVATION_ENDED: &str = "epitaph stopped while this";
 
 pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
     let unseen = || format!("how {who} terminated is unknown: ");
@@ -141,7 +143,7 @@ fn lost(case: &Case<'_>) -> String {
 
 /// Lost records that the subject's own processes made, far more of them than a ring that is too small explains.
 fn noise(case: &Case<'_>) -> Option<(u64, Duration)> {
-    let (count, time) = case.missing.own_lost?;
+    let (count, time) = case.gaps.own_lost?;
     (count >= NOISE * time.as_secs().max(1)).then_some((count, time))
 }
 

@@ -211,7 +211,7 @@ fn slept(accepted: u64) -> Builder {
         .grace(60)
         .term(25.0)
         .exit(25.2, 0);
-    ended.t.traffic.since = at(0.0);
+    ended.t.traffic.since = Some(at(0.0));
     ended.t.traffic.accepted = count(accepted, 0.1, 1.4);
     ended
 }
@@ -261,7 +261,7 @@ fn a_silence_counts_only_after_many_clients() {
 #[test]
 fn evidence_names_its_source() {
     let mut ended = refused(termination(), 0.2, 0.3, 2.4, 1.2);
-    ended.t.traffic.since = at(-1.0);
+    ended.t.traffic.since = Some(at(-1.0));
     ended.t.traffic.accepted = count(5, -0.9, 0.25);
     ended.t.traffic.refused_source = RefusedSource::ClientError;
     ended.t.traffic.kubelet.known = false;

@@ -11,7 +11,8 @@ use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
 use crate::time::Boot;
 
 use crate::correlate::subjects::finish::Context;
-use crate::correlate::subjects::subject::{Candidate, Others, State};
+use crate::correlate::subjects::process::Candidate;
+use crate::correlate::subjects::subject::{Others, State};
 use crate::correlate::subjects::timeline::SignalFact;
 use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
@@ -62,9 +63,7 @@ impl Life<'_> {
         let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
         let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
-        let is_by_stops = lost.is_empty() && stops.iter().any(|hole| hole.why != Origin::Gap);
-        let own_lost = ledger.own_lost(if is_by_stops { stops_from } else { reach }, end);
-        let mut missing = MissingEvidence::new(own_lost);
+        let mut missing = MissingEvidence::default();
         missing.add(Claim::Main, lost);
         // Records of other CPUs may arrive that much later than the exit's.
         missing.add(Claim::Main, ledger.gap(begin, end.plus(self.context.reorder)));
@@ -94,13 +93,16 @@ impl Life<'_> {
         unobserved.sort_unstable();
         unobserved.dedup();
         let later = unobserved.into_iter().filter(|(from, to)| born < *from && from < to);
+        let is_by_stops = missing.lost(Claim::Main).next().is_none() && missing.lost(Claim::NoStop).next().is_some();
+        let lost_from = if is_by_stops { self.stops_from() } else { self.reach() };
         Gaps {
             lost: self.lost_records(),
+            own_lost: self.ledger.own_lost(lost_from, end),
             over_cap: self.timeline.over_cap + self.timeline.sockets.over_cap(),
             late_start: missing.late_start().is_some() && !missing.begins_late(end) && is_late_start,
             unobserved: later.map(|(since, until)| Unobserved { since, until }).collect(),
             inactive_probes: self.ledger.inactive_probes(),
-            clock_step: self.context.clock.step_after(begin),
+            clock_step: self.context.observing.clock.step_after(begin),
         }
     }
 

@@ -6,7 +6,8 @@ use crate::termination::{Fatal, Role, Stop};
 use crate::time::Boot;
 
 use crate::correlate::subjects::inside::handled_by;
-use crate::correlate::subjects::subject::{Candidate, State};
+use crate::correlate::subjects::process::Candidate;
+use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
 use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
 

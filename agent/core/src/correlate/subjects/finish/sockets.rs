@@ -2,12 +2,14 @@
 
 use super::Life;
 use crate::event::{Armed, ExitStatus, Kind, TargetState};
-use crate::ids::Signal;
+use crate::ids::{Pid, Signal};
 use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
 use crate::time::Boot;
 
+use crate::correlate::subjects::inner;
 use crate::correlate::subjects::inside::{self, killed, killed_by_end_of, unseen};
-use crate::correlate::subjects::subject::{INIT, Others, Served};
+use crate::correlate::subjects::process::Served;
+use crate::correlate::subjects::subject::Others;
 use crate::correlate::subjects::traffic::Window;
 use crate::tolerances::RUN_GAP;
 
@@ -29,7 +31,7 @@ impl Life<'_> {
         let is_v1 = self.own.hierarchy != 0 || state.shares_cgroup;
         let is_unclosed = self.exit().is_some() && until <= self.now && !state.is_removed_by(until);
         let sockets_lost = self.ledger.may_lack(Kind::Tcp, self.reach().min(self.clients_since()), until);
-        let is_seen = self.ledger.sees_sockets() && !sockets_lost && !has_gap && !is_v1 && !state.cgroups_over;
+        let is_seen = self.ledger.sees_sockets() && !sockets_lost && !has_gap && !is_v1 && !state.below.over;
         Observed {
             is_seen,
             is_to_the_end: is_seen
@@ -84,7 +86,8 @@ impl Life<'_> {
             kubelet_known: self.context.kubelet_known,
         });
         // The same close refused them, longer ago than what counts of a termination without a request.
-        let is_part = self.is_unasked() && traffic.refused.count > 0 && timeline.sockets.has_refused_before(traffic.since);
+        let is_part =
+            self.is_unasked() && traffic.refused.count > 0 && timeline.sockets.has_refused_before(self.clients_since());
         traffic.observed &= !is_part;
         traffic.cgroup_v1 = observed.is_v1;
         traffic.unclosed = observed.is_unclosed;
@@ -165,7 +168,7 @@ impl Life<'_> {
         // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
         let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);
         let stopper = stopper.map(|stop| [stop.signal.sender.tgid, stop.signal.target.ppid]);
-        let starter = Some(main.parent).filter(|_| main.outside && !main.is_ns_init() && main.parent != INIT);
+        let starter = Some(main.parent).filter(|_| main.outside && !main.is_ns_init() && main.parent != Pid::INIT);
         for killed in killed.iter_mut().filter(|killed| killed.kill.role == Role::Other) {
             let by = killed.kill.sender.tgid;
             if starter == Some(by) || stopper.is_some_and(|stopper| stopper.contains(&by)) {
@@ -189,7 +192,7 @@ impl Life<'_> {
         let by_exit = first >= exit.at && exit.armed.is_some_and(Armed::is_armed) && state.is_watched_since(exit.at);
         let is_watched = by_exit || self.is_watched(false);
         // What each of them had open by other sockets is in the record of its exit.
-        let mut exits = killed.iter().map(|killed| inside::exit(state, &inside::id(&killed.process)));
+        let mut exits = killed.iter().map(|killed| inside::exit(state, &inner::id(&killed.process)));
         let are_shown = !exits_lost || exits.all(|exit| exit.is_some());
         Inside {
             sockets_known: observed.is_to_the_end && is_watched && are_shown && timeline.sockets.knows_holders(first),

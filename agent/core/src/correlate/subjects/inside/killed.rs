@@ -1,12 +1,14 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{InnerEntry, InnerSignal, Way, entries, handled, id, process, signals};
+use super::{Way, entries, handled, signals};
 use crate::attribute::Map;
-use crate::correlate::subjects::subject::{Candidate, ProcessId, Served, State};
+use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};
+use crate::correlate::subjects::process::{Candidate, ProcessId, Served};
+use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
 use crate::event::{Disposition, SignalResult};
 use crate::ids::{Comm, Pid, Signal};
-use crate::termination::{Forward, Held, InnerKill, Inside, Killed, Role, Unsignalled};
+use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
 use crate::verdict::judge::is_at_once;
@@ -95,7 +97,10 @@ pub(in crate::correlate::subjects) fn killed(
     });
     let (mut killed, mut others): (Vec<Killed>, bool) = (Vec::new(), false);
     for (at, fact, exited) in kills {
-        let held = with_exit(timeline.sockets.held(fact.target.tgid, at), served(state, &id(&fact.target)));
+        let held = with_exit(
+            timeline.sockets.holders.held(fact.target.tgid, at),
+            served(state, &id(&fact.target)),
+        );
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
         let serves = held.listener.or(held.other).is_some();
@@ -186,7 +191,7 @@ impl Defaults<'_> {
 
     fn comm(&self, of: Pid) -> Option<Comm> {
         let main = Some(self.main.as_inner()).filter(|main| main.tgid == of);
-        let exits = self.state.exits.iter().map(|(_, exit)| process(&exit.task));
+        let exits = self.state.exits.iter().map(|(_, exit)| InnerProcess::of(&exit.task));
         let signalled = self.signals.iter().flat_map(|fact| [fact.target, fact.sender]);
         let mut known = main.into_iter().chain(exits).chain(signalled);
         known.find(|known| known.tgid == of).map(|known| known.comm)

@@ -1,6 +1,7 @@
 //! Processes that the program had forked, and that the sender of the stop ended beside it.
 
-use super::{InnerEntry, InnerSignal, Way, exit, handled, id, process};
+use super::{Way, exit, handled};
+use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};
 use crate::event::{Disposition, SignalResult};
 use crate::ids::{Comm, Pid};
 use crate::termination::{InnerProcess, Role};
@@ -11,7 +12,7 @@ impl Way<'_> {
     /// See [`crate::termination::Inside::pool`].
     pub(super) fn pool(&self, signals: &[InnerSignal], entries: &[InnerEntry]) -> Option<InnerProcess> {
         let stop = &self.stop.signal;
-        let sender = process(&stop.sender);
+        let sender = InnerProcess::of(&stop.sender);
         // What a process of the subject sends on is a `Forward`.
         if self.stop.sender.role == Role::Inside {
             return None;
@@ -54,9 +55,9 @@ impl Way<'_> {
 
     /// The name of a process whose child got a signal.
     fn comm_of(&self, of: Pid, signals: &[InnerSignal]) -> Option<Comm> {
-        let mains = [&self.stop.signal.target].into_iter().map(process);
+        let mains = [&self.stop.signal.target].into_iter().map(InnerProcess::of);
         let signalled = signals.iter().flat_map(|fact| [fact.target, fact.sender]);
-        let exited = self.state.exits.iter().map(|(_, exit)| process(&exit.task));
+        let exited = self.state.exits.iter().map(|(_, exit)| InnerProcess::of(&exit.task));
         let mut known = mains.chain(signalled).chain(exited);
         known.find(|known| known.tgid == of).map(|known| known.comm)
     }

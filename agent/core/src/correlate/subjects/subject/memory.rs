@@ -1,6 +1,8 @@
 //! What a subject takes of the memory, and what it gives up first.
 
-use super::{Candidate, EVIDENCE, Rare, State, Timeline};
+use super::{EVIDENCE, State};
+use crate::correlate::subjects::process::Candidate;
+use crate::correlate::subjects::timeline::Timeline;
 use crate::event::ProcessExit;
 use crate::ids::CgroupId;
 use crate::ledger::Span;
@@ -9,10 +11,7 @@ use crate::time::Boot;
 impl State {
     /// Bytes beyond its own size, and of these what [`State::squeeze`] can free.
     pub fn weigh(&mut self) -> (usize, usize) {
-        if std::mem::take(&mut self.rare_changed) {
-            self.rare_weight = self.weigh_rare();
-        }
-        debug_assert_eq!(self.rare_weight, self.weigh_rare());
+        let rare = self.rare.weigh();
         let early = self.early.bytes();
         let exits = self.exits.capacity() * size_of::<(Boot, ProcessExit)>();
         let timeline = self.timeline.as_deref().map_or((0, 0), |timeline| {
@@ -23,12 +22,8 @@ impl State {
             true => self.candidates.capacity() * size_of::<Candidate>(),
             false => 0,
         };
-        let fixed = candidates + self.below.capacity() * size_of::<CgroupId>() + self.rare_weight;
+        let fixed = candidates + self.below.cgroups.capacity() * size_of::<CgroupId>() + rare;
         (fixed + exits + early + timeline.0, exits + early + timeline.1)
-    }
-
-    fn weigh_rare(&self) -> usize {
-        self.rare.as_deref().map_or(0, Rare::bytes)
     }
 
     /// Frees memory. Returns the number of dropped facts: the verdict knows that they are missing.
@@ -48,11 +43,5 @@ impl State {
         let time = Span { first: since, last: now };
         self.rare_mut().drops.add_each(&EVIDENCE, time, count);
         count
-    }
-}
-
-impl Rare {
-    fn bytes(&self) -> usize {
-        size_of::<Rare>() + self.drops.bytes() + self.own_exits.bytes()
     }
 }

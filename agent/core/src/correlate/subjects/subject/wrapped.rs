@@ -1,7 +1,8 @@
 //! A unit's first process may be the wrapper of its program.
 
-use super::{Candidate, ProcessId, State};
+use super::State;
 use crate::attribute::Subject;
+use crate::correlate::subjects::process::{Candidate, ProcessId};
 use crate::correlate::subjects::timeline::SignalFact;
 use crate::event::{Disposition, ExitStatus, ProcessExit};
 use crate::termination::Role;
@@ -31,10 +32,10 @@ impl State {
         let stop = self.ended_by_systemd(first)?;
         let sockets = &self.timeline.as_deref()?.sockets;
         let is_awaited = self.others_of(first) == Others::Run && self.removed.is_none();
-        if is_awaited || sockets.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
+        if is_awaited || sockets.holders.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
             return None;
         }
-        let is_program = |fact: &&SignalFact| sockets.has_closed(fact.signal.target.tgid, stop.at);
+        let is_program = |fact: &&SignalFact| sockets.holders.has_closed(fact.signal.target.tgid, stop.at);
         let programs = self.stopped_with(first, stop).filter(is_program).map(|fact| {
             let mut program = Candidate::of(&fact.signal.target, fact.at, true);
             if let Some((at, exit)) = self.exit_of(&program.id) {

@@ -4,50 +4,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::attribute::table;
-use crate::ids::Pid;
 use crate::termination::Count;
 use crate::time::Boot;
 
-use super::window::is_decided;
-use super::{Connection, Holder, Pair, Sockets, count, later};
-
-/// When to look for room again: any client can make connections that cannot be dropped.
-#[derive(Debug)]
-pub(super) struct Room {
-    /// The number of connections at which the next look is worth its cost. 0: the cap.
-    next: usize,
-    /// Something changed since the last look that may make room.
-    pub may_be_more: bool,
-    /// The last time that data was sent, in jiffies: a close before that was a decision.
-    sent: Option<u32>,
-    #[cfg(test)]
-    looks: usize,
-}
-
-impl Default for Room {
-    fn default() -> Room {
-        Room {
-            next: 0,
-            may_be_more: true,
-            sent: None,
-            #[cfg(test)]
-            looks: 0,
-        }
-    }
-}
-
-impl Room {
-    /// The number of connections that fit without a look: up to an eighth more than the cap, so that a look finds that many, or is the last.
-    pub fn of(&self, cap: usize) -> usize {
-        self.next.max(cap)
-    }
-
-    pub fn sent(&mut self, at: Option<u32>) {
-        let last = later(self.sent, at);
-        self.may_be_more |= last != self.sent;
-        self.sent = last;
-    }
-}
+use super::Sockets;
+use crate::correlate::subjects::connection::{Connection, Pair, count};
 
 impl Sockets {
     /// Drops the events until `before`: what counts from an earlier time on is not known any more.
@@ -69,10 +30,7 @@ impl Sockets {
             return false;
         }
         self.make_room(cap);
-        let left = self.connections.len();
-        self.room.may_be_more = left < cap;
-        self.room.next = if left < cap { left + cap / 8 } else { 0 };
-        left < cap
+        self.room.looked(self.connections.len(), cap)
     }
 
     /// Time of the earliest event.
@@ -86,7 +44,7 @@ impl Sockets {
 
     /// Number of events, in pieces of bounded size.
     pub fn len(&self) -> usize {
-        let lists = self.listeners.len() + self.connections.len() + self.accepted.len() + self.known.len() + self.held.len();
+        let lists = self.listeners.len() + self.connections.len() + self.accepted.len() + self.known.len() + self.holders.len();
         lists + usize::from(self.foreign.is_some())
     }
 
@@ -99,7 +57,7 @@ impl Sockets {
         self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
         self.known.clear();
-        self.held.retain(|(_, holder)| holder.last > before);
+        self.holders.expire(before);
         self.foreign = self.foreign.filter(|&(_, last)| last > before);
         if let Some((first, _)) = &mut self.foreign {
             *first = (*first).max(before);
@@ -110,7 +68,7 @@ impl Sockets {
         self.listeners.is_empty()
             && self.connections.is_empty()
             && self.accepted.is_empty()
-            && self.held.is_empty()
+            && self.holders.is_empty()
             && self.foreign.is_none()
     }
 
@@ -131,7 +89,7 @@ impl Sockets {
             ..
         } = self;
         connections.retain(|pair, connection| {
-            let is_open = connection.closing.is_some_and(|(_, closing)| !is_decided(&closing, served));
+            let is_open = connection.closing.is_some_and(|(_, closing)| !closing.is_decided(served));
             // Merged, the record of its FIN would be a connection of its own, which nobody acknowledged.
             let only = connection.is_only_accepted() && !is_open && !connection.is_fin_late();
             let at = connection.accepted.filter(|_| only);
@@ -161,8 +119,8 @@ impl Sockets {
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
         let lists = self.accepted.capacity() * size_of::<Boot>() + self.served.capacity() * size_of::<SocketAddr>();
-        let lists = lists + self.held.capacity() * size_of::<(Pid, Holder)>();
-        table::<Pair, Connection>(self.connections.capacity()) + lists + self.listeners.bytes() + self.known.bytes()
+        let lists = lists + self.holders.bytes() + self.listeners.bytes() + self.known.bytes();
+        table::<Pair, Connection>(self.connections.capacity()) + lists
     }
 
     /// Whether [`Sockets::squeeze`] frees anything.

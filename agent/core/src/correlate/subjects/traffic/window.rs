@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Sockets, later};
+use super::Sockets;
 use crate::correlate::subjects::clients::{Clients, Connect};
-use crate::correlate::subjects::connection::{Closing, Connection, End, Pair, Use, count, distance, earlier};
+use crate::correlate::subjects::connection::{Connection, End, Pair, Use, count, earlier, later};
 use crate::correlate::subjects::peers::{Known, Lost};
 use crate::event::Client;
 use crate::termination::{Count, RefusedSource, Traffic};
@@ -61,7 +61,7 @@ impl Sockets {
             count(to, within(connection.accepted));
             let (refused, end) = self.ends(pair, connection, (window, served));
             if connection.is_refused_to_others() {
-                last_refused = last_refused.max(connection.last_refused);
+                last_refused = last_refused.max(connection.refused.last);
             }
             for (end, at) in refused.chain(end) {
                 match (end, by_kubelet) {
@@ -109,8 +109,9 @@ impl Sockets {
     ) -> (impl Iterator<Item = (End, Boot)> + use<>, Option<(End, Boot)>) {
         let within = |at: Option<Boot>| window.within(at);
         let refused = connection
-            .refused_by_server
-            .and_then(|refused| refused.of_others(connection.own_refusals.count))
+            .refused
+            .by_server
+            .and_then(|refused| refused.of_others(connection.refused.own.count))
             .filter(|refused| within(Some(refused.first)).is_some() && self.listeners.could_take(pair.local));
         let refused = refused.into_iter().flat_map(|refused| {
             let again = std::iter::repeat_n(refused.last, refused.times as usize - 1);
@@ -121,7 +122,7 @@ impl Sockets {
             let (at, closing) = connection.closing.filter(|&(at, _)| within(Some(at)).is_some())?;
             let is_open = (closing.is_under_way || at.plus(EXIT_TAKES) > window.end)
                 && self.is_clients(pair, connection)
-                && !is_decided(&closing, served);
+                && !closing.is_decided(served);
             let undecided = Use::Undecided {
                 unacknowledged: closing.unacknowledged,
             };
@@ -212,7 +213,7 @@ impl Sockets {
         }
         if let Some((at, used)) = connection.ended.filter(|&(at, _)| within(Some(at)).is_some()) {
             // A client that had closed first may not have wanted the rest. Without all of the records, that close may be lost.
-            if connection.unsent && observed && connection.fin.is_none() {
+            if connection.unsent && observed && connection.fin.first.is_none() {
                 return Some((End::Reset { queued: false }, at));
             }
             let used = match used {
@@ -228,9 +229,9 @@ impl Sockets {
         // The kernel knows a closed port by number and network namespace: the client there may have meant another machine's port.
         let (to, from) = (pair.local.ip(), pair.remote.ip());
         let is_here = (to.is_loopback() || to == from || self.serves_at(to)) && self.listeners.could_take(pair.local);
-        let is_known = existed || connection.refused_by_server.is_some();
-        let is_others = connection.client_refusals.count > connection.own_refusals.count;
-        let by_client = within(connection.refused_by_client).filter(|_| is_here && !is_known && is_others)?;
+        let is_known = existed || connection.refused.by_server.is_some();
+        let is_others = connection.refused.of_clients.count > connection.refused.own.count;
+        let by_client = within(connection.refused.by_client).filter(|_| is_here && !is_known && is_others)?;
         Some((End::Refused(RefusedSource::ClientError), by_client))
     }
 
@@ -292,15 +293,9 @@ impl Window<'_> {
 fn nothing(window: &Window<'_>, observed: bool) -> Traffic {
     Traffic {
         observed,
-        since: window.since,
+        since: Some(window.since),
         ..Traffic::default()
     }
-}
-
-/// The server went on sending after the close.
-pub(super) fn is_decided(closing: &Closing, served: Option<u32>) -> bool {
-    let after = closing.jiffies.zip(served).map(|(closed, served)| distance(served, closed));
-    !closing.is_under_way && after.is_some_and(|after| after > 0)
 }
 
 const ETIMEDOUT: u32 = 110;

@@ -1,7 +1,7 @@
 //! What to do about the end of a process below the main process.
 
 use super::*;
-use crate::verdict::sentence::remedy::{after_grace, blocked, declared, or_declare, stop_signal, too_young, without_a_core};
+use crate::verdict::sentence::settings::{after_grace, blocked, declared, or_declare, stop_signal, too_young, without_a_core};
 
 /// Of programs that were killed below a main process that ended well.
 pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<String> {
@@ -147,7 +147,12 @@ pub(in crate::verdict::sentence) fn to_unsignalled(case: &Case<'_>) -> String {
     to_these(case, &unsignalled(case))
 }
 
-pub(in crate::verdict::sentence) fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
+/// The remedy where the main process may have waited for programs that did not get the signal.
+pub(in crate::verdict::sentence) fn to_waited_for(case: &Case<'_>) -> Option<String> {
+    programs_waited_for(case).map(|programs| to_these(case, &programs))
+}
+
+fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
     let signal = stop_signal(case);
     let comm = case.main().map(|main| main.comm).unwrap_or_default();
     to_others(case, (&target(case.main()), comm), others, signal)
@@ -185,26 +190,6 @@ fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess]
         }
     };
     format!("send {signal} on from {who} to {others}: {how}")
-}
-
-/// The programs below the target, to which it sent nothing: it may wait for them. Its siblings are no matter of its own.
-pub(in crate::verdict::sentence) fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
-    let inside = &case.inside;
-    let sends_on = inside.forwards.iter().any(|other| other.sender.tgid == forward.target.tgid);
-    let mut below: Vec<InnerProcess> = Vec::new();
-    if !is_whole(case) || sends_on {
-        return below;
-    }
-    // A chain is no longer than the list; the list is not in the order of descent.
-    for _ in &inside.unsignalled {
-        for of in &inside.unsignalled {
-            let is_child = of.parent == forward.target.tgid || below.iter().any(|parent| parent.tgid == of.parent);
-            if is_child && !below.contains(&of.process) {
-                below.push(of.process);
-            }
-        }
-    }
-    programs(case, below)
 }
 
 /// Of the target that exited first, PID 1 has the children: which of its own they are is not known, but the target's are younger.

@@ -20,7 +20,7 @@ pub(in crate::correlate) struct ProcessId {
 
 /// A process that may be the main one.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::correlate::subjects) struct Candidate {
+pub(super) struct Candidate {
     pub id: ProcessId,
     pub ns_level: u32,
     pub ns_pid: u32,
@@ -40,7 +40,7 @@ pub(in crate::correlate::subjects) struct Candidate {
 
 /// The exit of such a process, by its record.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::correlate::subjects) struct Ended {
+pub(super) struct Ended {
     pub at: Boot,
     pub status: ExitStatus,
     /// Whether the kernel recorded the sockets from then on.
@@ -53,11 +53,11 @@ pub(in crate::correlate::subjects) struct Ended {
 
 /// A process that served clients until its exit, by the exit's record.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::correlate::subjects) struct Served {
+pub(super) struct Served {
     pub id: ProcessId,
-    pub(super) comm: Comm,
+    pub comm: Comm,
     /// See [`Candidate::came`].
-    pub(super) came: Option<Boot>,
+    pub came: Option<Boot>,
     pub at: Boot,
     pub status: ExitStatus,
     pub held: HeldSockets,
@@ -210,7 +210,7 @@ impl Candidate {
     }
 
     /// The facts of both, in either order.
-    pub(super) fn merge(&mut self, other: &Candidate) {
+    pub fn merge(&mut self, other: &Candidate) {
         if other.id.exact && !self.id.exact {
             self.id = other.id;
             (self.ns_level, self.ns_pid) = (other.ns_level, other.ns_pid);

@@ -1,0 +1,97 @@
+//! Which processes closed sockets.
+
+use crate::event::{Tcp, TcpOp, TcpState};
+use crate::ids::Pid;
+use crate::termination::Held;
+use crate::time::Boot;
+
+/// Processes of a server with a worker for each connection.
+const HOLDERS: usize = 256;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::correlate::subjects) struct Holders {
+    of: Vec<(Pid, Holder)>,
+    /// The last close of a socket by a process that is not among these.
+    over: Option<Boot>,
+}
+
+/// A process that closed sockets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holder {
+    at_exit: Held,
+    /// The last close, also by close(2).
+    last: Boot,
+}
+
+impl Holders {
+    pub fn add(&mut self, at: Boot, tcp: &Tcp) {
+        let TcpOp::State { old, new } = tcp.op else { return };
+        // What the other side does is handled in the context of any process.
+        let is_closed = matches!(new, TcpState::FinWait1 | TcpState::LastAck | TcpState::Close) && tcp.sk_err == 0;
+        let is_listener = match old {
+            TcpState::Listen => true,
+            TcpState::Established | TcpState::CloseWait if is_closed && !tcp.unheld => false,
+            _ => return,
+        };
+        let known = self.of.iter().position(|(tgid, _)| *tgid == tcp.tgid);
+        let place = known.unwrap_or(self.of.len());
+        if place >= HOLDERS {
+            self.over = Some(at).max(self.over);
+            return;
+        }
+        if known.is_none() {
+            self.of.push((tcp.tgid, Holder::default()));
+        }
+        let holder = &mut self.of[place].1;
+        holder.last = holder.last.max(at);
+        let by_exit = match is_listener {
+            true => &mut holder.at_exit.listener,
+            false => &mut holder.at_exit.connection,
+        };
+        *by_exit = Some(at).filter(|_| tcp.by_exit).max(*by_exit);
+    }
+
+    /// What the exit of the process closed after that time.
+    pub fn held(&self, by: Pid, from: Boot) -> Held {
+        let Held {
+            listener, connection, ..
+        } = self.holder(by).map(|holder| holder.at_exit).unwrap_or_default();
+        Held {
+            listener: listener.filter(|at| *at >= from),
+            connection: connection.filter(|at| *at >= from),
+            other: None,
+        }
+    }
+
+    /// The process closed a listener or a connection after that time, by its exit or itself.
+    pub fn has_closed(&self, by: Pid, from: Boot) -> bool {
+        self.holder(by).is_some_and(|holder| holder.last >= from)
+    }
+
+    fn holder(&self, by: Pid) -> Option<&Holder> {
+        self.of.iter().find(|(tgid, _)| *tgid == by).map(|(_, holder)| holder)
+    }
+
+    /// Every process that closed a socket after that time is among these.
+    pub fn knows(&self, from: Boot) -> bool {
+        self.over.is_none_or(|over| over < from)
+    }
+
+    /// Keeps only who closed after `before`.
+    pub fn expire(&mut self, before: Boot) {
+        self.of.retain(|(_, holder)| holder.last > before);
+    }
+
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.of.capacity() * size_of::<(Pid, Holder)>()
+    }
+}
