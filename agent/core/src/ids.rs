@@ -185,6 +185,12 @@ impl Comm {
         let name = self.as_bytes();
         name == b"crun" || !name.is_empty() && name.iter().all(u8::is_ascii_digit)
     }
+
+    /// `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.
+    pub fn is_systemd_shutdown(&self) -> bool {
+        self.as_bytes() == b"systemd-shutdow"
+    }
+
     /// A process of runc that makes a container, by its name: `runc:[0:PARENT]`.
     pub fn is_stage_of_runc(&self) -> bool {
         self.as_bytes().starts_with(b"runc:[")

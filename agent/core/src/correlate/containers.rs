@@ -6,11 +6,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::attribute::slim;
+use crate::attribute::{Subject, slim};
 use crate::container::ContainerFact;
 use crate::ids::ContainerId;
 use crate::time::Boot;
 use crate::tolerances::{KEEP_FINISHED, WANTED_FOR};
+
+use super::subjects::SubjectEvent;
 
 /// Bytes of all for each container that waits to be asked for: at most half of them. A container beyond is asked for when it is seen again.
 const WANTED: usize = 512;
@@ -53,6 +55,32 @@ impl Containers {
             next_expiry: Boot(u64::MAX),
             next: 0,
             texts: 0,
+        }
+    }
+
+    /// Adds what is known of a container to the facts that are reported, and asks for what is not known yet.
+    pub fn describe(&mut self, now: Boot, event: &mut SubjectEvent) {
+        match event {
+            SubjectEvent::Seen {
+                subject: Subject::Container { id, .. },
+                ..
+            } => self.seen(now, id),
+            SubjectEvent::ChildOomKilled { subject, container, .. } => *container = self.description(subject),
+            SubjectEvent::StopIgnored(early) => early.container = self.description(&early.subject),
+            SubjectEvent::Ended(facts) => {
+                facts.container = self.description(&facts.subject);
+                if let Subject::Container { id, .. } = &facts.subject {
+                    self.ended(now, id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn description(&self, subject: &Subject) -> Option<Arc<ContainerFact>> {
+        match subject {
+            Subject::Container { id, .. } => self.get(id),
+            Subject::Unit { .. } => None,
         }
     }
 

@@ -24,10 +24,7 @@ mod units;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use crate::attribute::{Index, Question, Subject};
-use crate::container::ContainerFact;
 use crate::event::Event;
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope};
@@ -386,7 +383,7 @@ impl Correlator {
                 self.pods.take(self.now, event, &mut from_pods);
                 continue;
             }
-            describe(&mut self.containers, self.now, &mut event);
+            self.containers.describe(self.now, &mut event);
             if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
                 self.pods.opt_out(&event);
                 continue;
@@ -476,7 +473,7 @@ impl Correlator {
         for own in overdue {
             let mut facts = self.subjects.facts_so_far(self.now, own, &self.attribution);
             if let Some(facts) = &mut facts {
-                facts.container = description(&self.containers, &facts.subject);
+                facts.container = self.containers.description(&facts.subject);
             }
             let stuck = facts.and_then(|facts| self.pods.stuck(self.now, facts));
             answers.reports.extend(stuck.map(|stuck| Report::Stuck(Box::new(stuck))));
@@ -488,31 +485,5 @@ impl Correlator {
     fn kept(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.kept());
         self.attribution.kept() + self.subjects.kept() + self.pods.kept() + self.containers.kept() + self.node.kept() + previous
-    }
-}
-
-/// Adds what is known of a container to the facts that are reported, and asks for what is not known yet.
-fn describe(containers: &mut Containers, now: Boot, event: &mut SubjectEvent) {
-    match event {
-        SubjectEvent::Seen {
-            subject: Subject::Container { id, .. },
-            ..
-        } => containers.seen(now, id),
-        SubjectEvent::ChildOomKilled { subject, container, .. } => *container = description(containers, subject),
-        SubjectEvent::StopIgnored(early) => early.container = description(containers, &early.subject),
-        SubjectEvent::Ended(facts) => {
-            facts.container = description(containers, &facts.subject);
-            if let Subject::Container { id, .. } = &facts.subject {
-                containers.ended(now, id);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn description(containers: &Containers, subject: &Subject) -> Option<Arc<ContainerFact>> {
-    match subject {
-        Subject::Container { id, .. } => containers.get(id),
-        Subject::Unit { .. } => None,
     }
 }

@@ -16,7 +16,7 @@ use super::{Cause, Exit, TrafficAxis};
 use clients::clients;
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use remedy::remedy;
-use settings::refused_call;
+use settings::{refused_call, stop_signal};
 use signals::{by_cgroup, killed, sender_of, sent, unfinished};
 pub use unknown::OBSERVATION_ENDED;
 use unknown::{late_start, unknown};
@@ -105,7 +105,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
         }
         Why::RaisedThenFailed => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let signal = stop_signal(case);
             let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
             format!("{in_vain}; the process then {}, {took} after {signal}", status(case))
         }
@@ -123,7 +123,7 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
         Why::Nonzero => nonzero(case, finding, &who),
         Why::Ignored => format!("{stopped}; {killed}"),
         Why::RaisedInVain => {
-            let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+            let signal = stop_signal(case);
             let in_vain = case.main().map_or(stopped, |main| inside::in_vain(main, signal));
             format!("{in_vain}; {killed}")
         }
@@ -178,7 +178,7 @@ fn took(case: &Case<'_>) -> String {
 }
 
 fn blocked(case: &Case<'_>, how: Blocked) -> String {
-    let signal = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+    let signal = stop_signal(case);
     let unread = match settings::had_no_time(case, how) {
         true => "which had no time to act on the signal".to_owned(),
         false => inside::unread(how, signal),
@@ -396,7 +396,7 @@ fn child_crashed(case: &Case<'_>, who: &str) -> String {
 
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
-    let first = case.stop().map_or(Signal::TERM, |stop| stop.signal);
+    let first = stop_signal(case);
     let is_gap = |hole: &Hole| hole.why == Origin::Gap;
     let why = match case.missing.of(Claim::FirstStop).all(is_gap) {
         false => "the record of an earlier stop signal may be lost".to_owned(),

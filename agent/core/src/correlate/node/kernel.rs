@@ -11,8 +11,6 @@ use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
 
-/// `comm` of `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.
-const SHUTDOWN: &[u8] = b"systemd-shutdow";
 /// glibc's SIGRTMIN.
 const RTMIN: u8 = 34;
 
@@ -117,7 +115,7 @@ fn asks(signal: Signal) -> Option<ShutdownKind> {
 }
 
 fn by_shutdown(signal: &SignalGenerate) -> bool {
-    by_init(signal) && signal.sender.comm.as_bytes() == SHUTDOWN
+    by_init(signal) && signal.sender.comm.is_systemd_shutdown()
 }
 
 fn by_init(signal: &SignalGenerate) -> bool {

@@ -20,7 +20,7 @@ use crate::tolerances::ANNOUNCE;
 
 use super::inner::InnerFacts;
 use super::process::{Candidate, ProcessId, Served};
-use super::timeline::Timeline;
+use super::timeline::{SignalFact, Timeline};
 
 use listed::Listed;
 pub(super) use listed::{NOT_LISTED, Place, Rank};
@@ -373,6 +373,11 @@ impl State {
 
     pub fn suspect(&mut self, look_at: Boot) {
         self.suspect = Some(self.suspect.map_or(look_at, |known| known.max(look_at)));
+    }
+
+    /// To processes that may be the main one.
+    pub fn signals(&self) -> &[SignalFact] {
+        self.timeline.as_deref().map_or(&[], |timeline| &timeline.signals)
     }
 
     pub fn timeline(&mut self) -> &mut Timeline {

@@ -109,10 +109,9 @@ impl State {
     /// The main process got a stop signal or SIGKILL and has not exited: the sockets must be watched until the exit. If the main
     /// process is not known, any process may be the main process.
     pub fn is_stopping(&self) -> bool {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
         let main = self.main();
         let has_ended = |task: &Task| self.exits.iter().any(|(_, exit)| ProcessId::of(&exit.task).is(task));
-        signals.iter().any(|fact| {
+        self.signals().iter().any(|fact| {
             let target = &fact.signal.target;
             let is_fatal = fact.is_stop() || fact.signal.signal == Signal::KILL;
             is_fatal && main.map_or_else(|| !has_ended(target), |main| main.id.is(target))

@@ -11,11 +11,8 @@ use crate::verdict::Cause;
 use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
 
-/// `comm` of systemd-shutdown, which is PID 1 at the end.
-const SHUTDOWN: &[u8] = b"systemd-shutdow";
-
 pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
-    kill.sender.tgid == Pid::INIT && kill.sender.comm.as_bytes() == SHUTDOWN
+    kill.sender.tgid == Pid::INIT && kill.sender.comm.is_systemd_shutdown()
 }
 
 /// How long the process had in the shutdown until its SIGKILL, and its own grace period; None if either is not known.

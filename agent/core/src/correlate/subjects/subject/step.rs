@@ -43,8 +43,7 @@ impl State {
             let is_later = fact.last >= since && !main.id.is(&fact.signal.target);
             fact.sender.role == Role::Runtime && is_later
         };
-        let timeline = self.timeline.as_deref();
-        timeline.is_some_and(|timeline| timeline.signals.iter().any(is_by_manager))
+        self.signals().iter().any(is_by_manager)
     }
 
     /// Whether the exit of a unit's process would be a step after the main process if the cgroup was removed.
@@ -84,7 +83,6 @@ impl State {
     }
 
     fn got_stop_signal(&self, id: &ProcessId) -> bool {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
-        signals.iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
+        self.signals().iter().any(|fact| id.is(&fact.signal.target) && fact.is_stop())
     }
 }

@@ -62,20 +62,18 @@ impl State {
             let is_to_it = fact.at <= exit.at && first.id.is(&fact.signal.target);
             fact.sender.role == Role::Runtime && fact.is_conventional_stop() && is_to_it
         };
-        let signals = &self.timeline.as_deref()?.signals;
-        signals.iter().filter(is_it).max_by_key(|fact| fact.key())
+        self.signals().iter().filter(is_it).max_by_key(|fact| fact.key())
     }
 
     /// systemd's signals with that one to other processes.
     fn stopped_with(&self, first: &Candidate, stop: &SignalFact) -> impl Iterator<Item = &SignalFact> {
-        let signals = self.timeline.as_deref().map_or(&[][..], |timeline| &timeline.signals);
         let (first, at) = (first.id, stop.at);
         let is_with = move |fact: &&SignalFact| {
             let apart = fact.at.max(at).since(fact.at.min(at));
             let is_other = !first.is(&fact.signal.target) && apart <= TOGETHER;
             fact.sender.role == Role::Runtime && fact.is_stop() && is_other
         };
-        signals.iter().filter(is_with)
+        self.signals().iter().filter(is_with)
     }
 
     /// The default action of systemd's stop signal ended the unit's first process: it may be a wrapper of the program.
