@@ -240,7 +240,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "scanner-as-client",
         what: "refused peers count as clients, also where none of them had connected before",
-        file: "agent/core/src/termination.rs",
+        file: "agent/core/src/termination/traffic.rs",
         find: "            && self.refused_known.count == 0\n            && self.new_peers_are_unusual()",
         replace: "            && self.refused_known.count > 0\n            && self.new_peers_are_unusual()",
         suites: &["scans"],

@@ -43,7 +43,7 @@ pub struct Traffic {
     /// The pod may have been Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
     /// the sandbox, and then no reset shows them.
     pub sent_later: bool,
-    /// Begin of the counts below; None where nothing is counted.
+    /// Begin of the counts below; None only before they are made.
     pub since: Option<Boot>,
     /// Clients were still trying to connect when counting stopped, and were refused.
     pub refusing_on: bool,

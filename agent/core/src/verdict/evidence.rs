@@ -172,14 +172,13 @@ fn clients(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
 
 fn accepted(case: &Case<'_>) -> String {
     let traffic = case.traffic();
-    let before_stop = traffic.since.filter(|since| case.stop().is_some_and(|stop| *since < stop.at));
-    match before_stop {
-        Some(since) => format!(
+    match (case.stop(), traffic.since) {
+        (Some(stop), Some(since)) if since < stop.at => format!(
             "accepted since the deletion request, the last one {} after the request",
             seconds(traffic.accepted.last.since(since))
         ),
-        None if case.stop().is_none() => "accepted while the sockets were observed".to_owned(),
-        None => "accepted after the stop signal".to_owned(),
+        (Some(_), Some(_)) => "accepted after the stop signal".to_owned(),
+        _ => "accepted while the sockets were observed".to_owned(),
     }
 }
 

@@ -304,7 +304,12 @@ fn ignores(context: &PodContext) -> bool {
 }
 
 fn named(what: &str, key: &TerminationKey) -> String {
-    format!("{what} {} {:?} {}", key.boot_id, key.cgroup, key.main_start.unwrap_or_default().0)
+    format!(
+        "{what} {} {:?} {}",
+        key.boot_id,
+        key.cgroup,
+        key.main_start.unwrap_or_default().0
+    )
 }
 
 struct About<'a> {

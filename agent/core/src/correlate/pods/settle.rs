@@ -389,7 +389,7 @@ impl Pod {
         let may_be_stopped = life.stop_requested || !life.hidden_stops.is_empty();
         let is_unexplained = is_unreported && may_be_stopped && context.as_deref().is_some_and(has_no_reason);
         let unseen = match request {
-            Some(request) => facts.traffic.since.and_then(|since| unseen_since(request, &life, since, api)),
+            Some(request) => unseen_since(request, &life, facts.traffic.since, api),
             // Nothing was counted between the request and the stop signal.
             None => is_hidden.then(|| "when deletion was requested, if it was, is unknown".to_owned()),
         };
@@ -459,7 +459,7 @@ impl Pod {
 }
 
 /// Why clients' errors between the request and `since`, where counting began, are not known; None if they are known.
-fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Option<String> {
+fn unseen_since(request: &Request, life: &Life, since: Option<Boot>, api: &Api) -> Option<String> {
     // Our own restart in between: the state at the stop signal is not known either.
     if request.earliest < api.since && life.start < Some(api.since) {
         let begun = verdict::seconds(api.since.since(request.earliest));
@@ -467,7 +467,8 @@ fn unseen_since(request: &Request, life: &Life, since: Boot, api: &Api) -> Optio
     }
     // Sockets are watched from the time the request is known; those of a later container from its begin.
     let requested = life.start.map_or(request.latest, |start| start.max(request.latest));
-    (requested.plus(WATCH_DELAY) < since).then(|| {
+    let late = since.filter(|since| requested.plus(WATCH_DELAY) < *since);
+    late.map(|since| {
         let late = verdict::seconds(since.since(requested));
         format!("connections were observed only from {late} after the deletion request")
     })
