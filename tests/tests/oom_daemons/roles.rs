@@ -49,7 +49,7 @@ fn all() -> Vec<Role> {
             stops: false,
             verdict: "oom-killed",
             role: "main",
-            says: "the OOM killer killed PID 1 `tail`",
+            says: "The OOM killer killed PID 1 `tail`",
         },
         Role {
             name: "worker",

@@ -22,18 +22,10 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
     let is_then = |epitaph: &Epitaph| since.is_none_or(|since| epitaph.exited().is_none_or(|exited| exited >= since));
     all.retain(is_then);
     let is_for_people = matches!(args.output, ListOutput::Table | ListOutput::Wide);
-    let mut hidden = Hidden::default();
-    if let Some(left_out) = left_out(&args.select).filter(|_| is_for_people) {
-        let others = epitaphs(cluster, place, &left_out).await?;
-        others
-            .iter()
-            .filter(|of| is_then(of) && !of.report.unclean)
-            .for_each(|of| hidden.add(&of.report.verdict));
-    }
     if all.is_empty() && is_for_people {
         // As kubectl: an empty list is not a failure.
         eprintln!("No terminations found{}.", within(place));
-        not_shown(&hidden);
+        not_shown(cluster, place, args, is_then).await;
         return Ok(Exit::Done);
     }
     let objects = |all: Vec<Epitaph>| all.into_iter().map(|epitaph| epitaph.object);
@@ -43,11 +35,27 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
         ListOutput::Yaml => yaml(&list(EPITAPHS, objects(all)))?,
         ListOutput::Name => names(EPITAPHS, objects(all)),
     })?;
-    not_shown(&hidden);
+    if is_for_people {
+        not_shown(cluster, place, args, is_then).await;
+    }
     Ok(Exit::Done)
 }
 
-fn not_shown(hidden: &Hidden) {
+/// What a list of unclean terminations leaves out, counted behind it: the list does not depend on a second request.
+async fn not_shown(cluster: &Cluster, place: Place<'_>, args: &ListArgs, is_then: impl Fn(&Epitaph) -> bool) {
+    let Some(left_out) = left_out(&args.select) else { return };
+    let others = match epitaphs(cluster, place, &left_out).await {
+        Ok(others) => others,
+        Err(failure) => {
+            eprintln!("What the list leaves out is not counted: {}", failure.problem);
+            return;
+        }
+    };
+    let mut hidden = Hidden::default();
+    others
+        .iter()
+        .filter(|of| is_then(of) && !of.report.unclean)
+        .for_each(|of| hidden.add(&of.report.verdict));
     if let Some(text) = hidden.text(&format!("-l {LABEL_VERDICT}=")) {
         eprintln!("{text}");
     }

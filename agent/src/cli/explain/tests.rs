@@ -154,7 +154,7 @@ fn all_with_a_line_each() {
               held-by-runtime    The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.
               held-by-sandbox    All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.
               held-by-network    The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.
-              held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted.
+              held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod.
               held-by-kubelet    No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up, or an admission webhook or policy refuses the kubelet's deletion of the pod.
               held-by-finalizer  Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
               held-by-api        Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.
@@ -210,7 +210,8 @@ fn all_with_a_line_each() {
                         Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
                         connection reset by peer, connection reset, EPIPE, broken pipe, unexpected EOF, socket
                         hang up, upstream prematurely closed connection, Terminating, RestartingAllContainers,
-                        AllContainersRestarting, RestartAllContainers, ContainerStatusUnknown, StartError,
+                        AllContainersRestarting, RestartAllContainers, stopSignal, lifecycle.stopSignal,
+                        STOPSIGNAL, ContainerStopSignals, ContainerStatusUnknown, StartError,
                         RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
                         Aborted, Bad system call, seccomp, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE,
                         Unknown, Evicted, Terminated, NodeStatusUnknown, NodeNotReady, NotReady, node gone,

@@ -214,8 +214,9 @@ pub const WORDS: [Word; 63] = [
         verdicts: &["clean", "killed-after-grace", "refused-connections", "cut-connections"],
     },
     Word {
-        names: &["stopSignal", "lifecycle.stopSignal", "STOPSIGNAL", "ContainerStopSignals"],
-        meaning: "The signal by which a container is asked to stop: `lifecycle.stopSignal` of the container (Kubernetes 1.33, feature gate ContainerStopSignals; needs                   `spec.os.name`), otherwise `STOPSIGNAL` of its image, otherwise SIGTERM. Where the runtime sent another one, the sentence names both.",
+        names: &["stopSignal", "lifecycle.stopSignal", "ContainerStopSignals"],
+        meaning: "The signal by which a container is asked to stop: `lifecycle.stopSignal` of the container (Kubernetes 1.33, feature gate ContainerStopSignals; \
+                  needs `spec.os.name`), otherwise `STOPSIGNAL` of its image, otherwise SIGTERM. Where the runtime sent another one, the sentence names both.",
         verdicts: &["clean", "ignored-stop-signal", "default-action", "killed-after-grace"],
     },
     Word {
