@@ -1,8 +1,7 @@
 //! Epitaphs as they are read: the object for machines, the report for people.
 
-use epitaph_core::render::resource::{EpitaphReport, LABEL_UNCLEAN, LABEL_VERDICT};
+use epitaph_core::render::resource::{EpitaphReport, LABEL_UNCLEAN};
 use epitaph_core::time::Wall;
-use epitaph_story::story::Hidden;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
@@ -49,13 +48,6 @@ pub fn selection(select: &SelectArgs) -> Selection {
         labels: (!all.is_empty()).then(|| all.join(",")),
         fields: None,
     }
-}
-
-/// Of a list of unclean terminations, those that the evidence does not show to be clean: the list leaves them out.
-pub fn left_out(select: &SelectArgs) -> Option<Selection> {
-    let verdicts = format!("{LABEL_VERDICT} in ({})", Hidden::VERDICTS.join(","));
-    let all: Vec<String> = select.selector.iter().cloned().chain([verdicts]).collect();
-    select.unclean.then(|| Selection::labels(all.join(",")))
 }
 
 /// The latest exit first.

@@ -5,11 +5,11 @@ use epitaph_core::time::Wall;
 use epitaph_story::story::Hidden;
 
 use super::events;
-use crate::cli::{ListArgs, ListOutput};
-use crate::cluster::{Cluster, EPITAPHS, EVENTS, Place, now};
+use crate::cli::{ListArgs, ListOutput, SelectArgs};
+use crate::cluster::{Cluster, EPITAPHS, EVENTS, Place, Selection, now};
 use crate::failure::{Exit, Failure};
 use crate::output::{age_of, json, list, names, print, table, yaml};
-use crate::read::{Epitaph, epitaphs, left_out, place, selection};
+use crate::read::{Epitaph, epitaphs, place, selection};
 
 pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
     let place = place(cluster, &args.select);
@@ -39,6 +39,13 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
         not_shown(cluster, place, args, is_then).await;
     }
     Ok(Exit::Done)
+}
+
+/// Of a list of unclean terminations, those that the evidence does not show to be clean: the list leaves them out.
+fn left_out(select: &SelectArgs) -> Option<Selection> {
+    let verdicts = format!("{LABEL_VERDICT} in ({})", Hidden::VERDICTS.join(","));
+    let all: Vec<String> = select.selector.iter().cloned().chain([verdicts]).collect();
+    select.unclean.then(|| Selection::labels(all.join(",")))
 }
 
 /// What a list of unclean terminations leaves out, counted behind it: the list does not depend on a second request.
