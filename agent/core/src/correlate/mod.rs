@@ -218,7 +218,7 @@ impl Correlator {
                 (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
                 (_, None) => {}
                 (_, Some(place)) => {
-                    if scope == LossScope::Damaged {
+                    if matches!(scope, LossScope::Damaged | LossScope::NotRecorded) {
                         self.pods.part_missing(since, now);
                     }
                     let (why, most) = match scope {

@@ -319,6 +319,8 @@ fn a_missing_part_of_the_evidence_may_hide_why_a_container_was_stopped() {
     };
     assert_eq!(cause(""), Some(Cause::Restart));
     assert_eq!(cause("+1 lost tcp +0.5 1 damaged"), Some(Cause::Unknown));
+    // The oldest part of the journal is removed when it is full.
+    assert_eq!(cause("+1 lost tcp +0.5 1 not-recorded"), Some(Cause::Unknown));
     // The next case: records that the kernel lost.
     assert_eq!(cause("+1 lost tcp +0.5 1"), Some(Cause::Restart));
 }
