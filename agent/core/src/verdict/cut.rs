@@ -6,6 +6,7 @@ use super::case::Case;
 use super::spent::Spent;
 use super::{Cause, Judged};
 use crate::kubernetes::{PodContext, Request};
+use crate::pod::ContainerKind;
 use crate::termination::Role;
 use crate::tolerances::RESOLUTION;
 
@@ -21,9 +22,16 @@ fn was_killed_early(case: &Case<'_>) -> bool {
 
 /// The pod's own grace period, where the kubelet's eviction did not wait for its end.
 pub(super) fn by_eviction(case: &Case<'_>) -> Option<Duration> {
-    let own = case.kubernetes.filter(|context| is_evicted(context))?.own_grace?;
-    let left = Spent::of(case)?.left?;
-    (left + RESOLUTION < own).then_some(own)
+    let context = case.kubernetes.filter(|context| is_evicted(context))?;
+    let own = context.own_grace?;
+    let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime)?;
+    let spent = Spent::of(case).filter(|spent| spent.stop.is_some())?;
+    // The grace period begins with the hook, and for a sidecar with the wait for the main containers.
+    let is_begin_known = context.pre_stop.as_ref().is_none_or(|run| run.begin.is_some());
+    if !is_begin_known || context.kind == Some(ContainerKind::Sidecar) {
+        return None;
+    }
+    (kill.at.since(spent.begin) + RESOLUTION < own).then_some(own)
 }
 
 fn is_by_later_request(case: &Case<'_>) -> bool {

@@ -315,6 +315,38 @@ fn a_hook_and_a_sidecar_that_a_shortened_grace_left_too_little() {
     );
 }
 
+/// The kubelet's soft eviction gives the whole grace period, and the preStop hook uses up a part of it.
+#[test]
+fn an_eviction_that_waited_for_the_hook_is_not_cut() {
+    let judged = |hook: &str, killed: &str| {
+        let script = pod(
+            "app.prestop=exec:/bin/hook",
+            &format!(
+                "{hook}
+        +36.1 TERM runc -> main handler
+        +36.11 enter main TERM
+        +{killed} KILL runc -> main
+        +{killed}1 exit main KILL
+        +{killed}5 pod web app=137:Error phase=failed reason=Evicted"
+            ),
+        );
+        let reports = run(&script);
+        let pod = reports.iter().find_map(|(_, report)| match report {
+            Report::PodTerminated(of) => Some(of.verdict.sentence.clone()),
+            _ => None,
+        });
+        let sentence = pod.expect("a report of the pod");
+        assert!(sentence.contains("evicted the pod"), "{sentence}");
+        sentence.contains("did not wait for its end")
+    };
+    let hook = "proc hook in=web:app pid=130 ns=7 start=+1.1 parent=shim comm=hook
+        +1.12 exec hook
+        +36 exit hook 0";
+    assert!(!judged(hook, "61.2"));
+    // When the hook began is not known.
+    assert!(!judged("", "61.2"));
+}
+
 /// By memory, and by the pod's own limit: neither waits for the pod's grace period, and one has no threshold to set.
 #[test]
 fn an_eviction_by_the_kubelet_does_not_wait() {
