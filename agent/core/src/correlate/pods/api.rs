@@ -46,7 +46,7 @@ impl Api {
         }
     }
 
-    fn is_part_missing(&self, from: Boot, to: Boot) -> bool {
+    pub fn is_part_missing(&self, from: Boot, to: Boot) -> bool {
         self.missing.iter().any(|&(since, until)| since <= to && until >= from)
     }
 

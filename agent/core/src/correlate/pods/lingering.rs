@@ -1,5 +1,6 @@
 //! Pods that are still `Terminating` although no container of them runs: what holds them, by what the kernel and the API show.
 
+use super::api::Api;
 use super::event::FAILED;
 use super::parts::Container;
 use super::pod::Pod;
@@ -35,8 +36,8 @@ impl Pod {
     }
 
     /// What holds it now; None if that was reported before.
-    pub(super) fn held_now(&mut self, now: Boot) -> Option<PodHeld> {
-        let facts = self.held_facts(now)?;
+    pub(super) fn held_now(&mut self, now: Boot, api: &Api) -> Option<PodHeld> {
+        let facts = self.held_facts(now, api)?;
         let verdict = judge_held(&facts);
         let by = verdict.row.by;
         let is_new = self.lingering.reported.is_none_or(|(known, _)| known != by);
@@ -56,25 +57,28 @@ impl Pod {
         Some(self.lingering.last_exit.map_or(requested, |exit| exit.max(requested)))
     }
 
-    fn held_facts(&self, now: Boot) -> Option<HeldFacts> {
+    fn held_facts(&self, now: Boot, api: &Api) -> Option<HeldFacts> {
         let (fact, requested) = (self.fact.as_ref()?, self.lingering.requested?);
         self.lingers_since()?;
+        // The status, the exit of the sandbox or an Event that says otherwise may be in the missing part.
+        let is_whole = !api.is_part_missing(requested, now);
         // By the kernel none does: see `lingers_since`.
         let unreported = fact
             .containers
             .iter()
-            .filter(|status| status.state == ContainerState::Running);
+            .filter(|status| status.state == ContainerState::Running && is_whole);
         let sandboxes = || self.containers.iter().filter(|of| of.is_sandbox);
         let sandbox = match (sandboxes().any(Container::runs), fact.has_sandbox) {
             // The record of its exit may be lost.
             (_, Some(false)) => Sandbox::Gone,
+            _ if !is_whole => Sandbox::Unknown,
             (true, _) => Sandbox::Runs,
             (false, _) if self.lingering.had_sandbox => Sandbox::Gone,
             (false, _) => Sandbox::Unknown,
         };
         let is_later = |seen: &Boot| self.lingering.last_exit.is_none_or(|exit| *seen >= exit);
         let listed = match &self.events_state {
-            Some((seen, PodEventsState::Known)) => Some(*seen).filter(is_later),
+            Some((seen, PodEventsState::Known)) if is_whole => Some(*seen).filter(is_later),
             _ => None,
         };
         // Before the deletion the kubelet stops a pod for other reasons.
@@ -82,7 +86,7 @@ impl Pod {
         let failed = self
             .events
             .iter()
-            .filter(|(at, event)| event.reason == FAILED && of_deletion(*at));
+            .filter(|(at, event)| is_whole && event.reason == FAILED && of_deletion(*at));
         let failed = failed.max_by_key(|(at, _)| *at).map(|(at, event)| FailedKill {
             at: *at,
             message: event.message.clone(),

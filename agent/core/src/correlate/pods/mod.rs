@@ -188,7 +188,7 @@ impl Pods {
     /// A pod is still there although nothing of it runs. Without the API its state is not known.
     fn lingers(&mut self, key: &PodUid, now: Boot, out: &mut FromPods) {
         let Some(pod) = self.pods.get_mut(key) else { return };
-        let held = pod.held_now(now);
+        let held = pod.held_now(now, &self.api);
         if pod.is_ignored() {
             self.opted_out += u64::from(held.is_some());
         } else {

@@ -49,6 +49,25 @@ fn the_exit_does_not_reach_the_status() {
     "#]].assert_eq(&held(""));
 }
 
+/// A status with the exit, the exit of the sandbox or an Event may be in the part of the evidence that is missing.
+#[test]
+fn a_missing_part_names_no_layer() {
+    for missing in ["damaged", "not-recorded"] {
+        let held = held(&format!("+10 lost tcp +5 1 {missing}"));
+        assert!(
+            held.contains("held-by-kubelet") && !held.contains("held-by-runtime"),
+            "{held}"
+        );
+        assert!(held.contains("whether the sandbox is gone"), "{held}");
+    }
+    // The next case to it: the part is from before the deletion.
+    let before = held("").replace("held-by", "");
+    assert_eq!(
+        held_of(&web(&format!("-5 lost tcp -6 1 damaged{ENDED}"))).replace("held-by", ""),
+        before
+    );
+}
+
 /// A shim that is stopped: the process stays a zombie, and its cgroup stays too. The pod's own report has come before.
 #[test]
 fn a_shim_that_takes_no_exit() {
