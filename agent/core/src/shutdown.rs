@@ -11,6 +11,7 @@ use crate::ids::{Comm, Pid, Signal};
 use crate::node::{Inhibitor, KubeletShutdown, KubeletState, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use crate::pod::{PodIdentity, Workload};
 use crate::time::{Boot, WallOffset};
+use crate::tolerances::JOBS_DONE;
 
 /// Identifies a shutdown on any machine and after any restart of the agent. A spoofed or cancelled shutdown has a number of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,6 +248,12 @@ pub struct NodeDown {
     pub is_soft: bool,
 }
 
+/// Whether a machine that was back then may have gone down for the sweep that the last evidence shows: systemd ends a shutdown by force after
+/// this time, and a machine that was up for longer without an agent may have gone down for any reason.
+pub(crate) fn is_soon(last: Boot, back: Boot) -> bool {
+    back.since(last) <= JOBS_DONE
+}
+
 impl Signs {
     /// Since when systemd stops the services.
     pub fn services(&self) -> Option<Boot> {
@@ -377,6 +384,13 @@ impl NodeShutdownFacts {
         let is_observed = gaps.bus.is_none() && !gaps.observation && !gaps.exits && !gaps.agent_ended;
         let is_over = signs.terminated.is_some() || signs.killed.is_some();
         matches!(self.ending, Ending::Down { .. }) && is_observed && !is_over
+    }
+
+    /// Nothing but systemd's stop signals showed it, and the next boot began so soon that they were for the end of the machine. To an agent
+    /// that was observing to the last, the machine ended under it.
+    pub fn may_be_swept_down(&self) -> bool {
+        let is_observed = !self.gaps.agent_ended && !self.gaps.observation;
+        matches!(self.ending, Ending::Down { back } if is_observed || is_soon(self.end, back))
     }
 
     /// What had not ended at the last evidence may have gone on, for a time that nobody observed.

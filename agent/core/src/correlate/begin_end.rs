@@ -21,7 +21,7 @@ impl Correlator {
             // Another boot: its clock starts again, and nothing of the old boot runs.
             self.now = before;
             let running = self.running_pods();
-            self.node.next_boot_proves(self.pods.held_facts());
+            self.node.next_boot_proves(before, observation, self.pods.held_facts());
             self.end(Open::NodeDown, answers);
             self.pods.drops(&mut answers.reports);
             let pods = std::mem::replace(&mut self.pods, Pods::new(self.limits));

@@ -9,19 +9,30 @@ use crate::ids::{ContainerId, PodUid};
 use crate::input::Observation;
 use crate::node::KubeletState;
 use crate::pod::{ApiClock, PodFact, PodsState};
-use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey};
+use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey, is_soon};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 use crate::tolerances::NEXT_BOOT_NODE;
 
 impl NodeMachine {
     /// Another boot begins: systemd's stop signals to pods and services alike were for the end of the machine. `held`: terminations that
-    /// wait for the status of their pods, and may be from before that was known.
-    pub fn next_boot_proves<'a>(&mut self, held: impl Iterator<Item = (&'a PodUid, &'a mut TerminationFacts)>) {
+    /// wait for the status of their pods, and may be from before that was known. `last`: the last evidence of this boot.
+    pub fn next_boot_proves<'a>(
+        &mut self,
+        last: Boot,
+        new: &Observation,
+        held: impl Iterator<Item = (&'a PodUid, &'a mut TerminationFacts)>,
+    ) {
+        let (back, agent_ended) = (self.back(last, new), self.agent_ended);
         let Some(open) = self.open.as_mut().filter(|open| open.facts.signs.swept.is_some()) else {
             return;
         };
-        open.went_down = true;
+        let is_observed = !agent_ended && !open.facts.gaps.observation;
+        open.went_down = is_observed || is_soon(last, back);
+        // The signals may have been for units alone, and another reason may have ended the machine much later.
+        if open.facts.signs.only_swept() && !open.went_down {
+            return;
+        }
         for (uid, facts) in held.filter(|(_, facts)| facts.shutdown.is_none()) {
             facts.shutdown = open.ended_by(facts);
             if facts.shutdown.is_some() {
@@ -45,8 +56,7 @@ impl NodeMachine {
         if !self.active && self.open.is_none() {
             return next;
         }
-        // The begin of the new boot, by the old clock.
-        let back = self.clock.boot(new.wall_offset.wall(Boot(0))).max(last);
+        let back = self.back(last, new);
         if let Some(left) = self.left.take().filter(|_| self.open.is_none()) {
             let down = self.down(left.key, last, back, new);
             let ready = StayedReady::new(self.clock.wall(last), new.wall_offset, false);
@@ -64,7 +74,7 @@ impl NodeMachine {
         let down = self.down(open.facts.key.clone(), last, back, new);
         let facts = open.complete(Ending::Down { back }, last, &self);
         // After the end of an agent, the machine may have run for weeks without one.
-        let was_up = facts.gaps.agent_ended && !facts.signs.is_real();
+        let was_up = facts.gaps.agent_ended && !facts.signs.is_real() || facts.signs.only_swept() && !facts.may_be_swept_down();
         let down = (!was_up).then_some(down);
         self.followed_by(next).completing(Some(facts), down, ready, new, out)
     }
@@ -155,6 +165,11 @@ impl NodeMachine {
             has_kubelet: self.has_kubelet,
             ..next
         }
+    }
+
+    /// The begin of the new boot, by the old clock.
+    fn back(&self, last: Boot, new: &Observation) -> Boot {
+        self.clock.boot(new.wall_offset.wall(Boot(0))).max(last)
     }
 
     fn down(&self, key: ShutdownKey, last: Boot, back: Boot, new: &Observation) -> NodeDown {

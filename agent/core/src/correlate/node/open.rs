@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::parts::TEXT;
 use super::pods::Runs;
 use crate::attribute::Subject;
+use crate::ids::Pid;
 use crate::shutdown::{EndedByShutdown, Lock, NodeDown, NodeShutdownFacts};
-use crate::termination::{Role, TerminationFacts};
+use crate::termination::{Actor, Role, TerminationFacts};
 use crate::time::Boot;
 
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub(super) struct InProgress {
     pub doubt: Option<String>,
     /// Terminations of pods wait for their judgement.
     pub is_unsettled: bool,
-    /// Another boot has begun: the machine went down.
+    /// Another boot has begun so soon that the machine went down for it.
     pub went_down: bool,
 }
 
@@ -64,8 +65,13 @@ impl InProgress {
         let services = self.facts.signs.services();
         let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
-        // Perhaps only units were stopped, where the machine did not go down.
-        if self.facts.signs.only_swept() && !went_down && !self.went_down {
+        // Perhaps only units were stopped, where the machine did not go down for it.
+        if self.facts.signs.only_swept() && !self.went_down {
+            return None;
+        }
+        // A kubelet without a lock does not stop its pods for it: a runtime that did had another reason.
+        let is_kubelets = self.facts.kubelet.held == Some(true);
+        if self.facts.signs.only_swept() && !is_kubelets && stopper(facts).is_some_and(|by| by.tgid != Pid::INIT) {
             return None;
         }
         let is_under_it = went_down && self.facts.signs.is_real();
@@ -108,16 +114,17 @@ impl InProgress {
 
 /// When the runtime stopped the subject.
 pub(super) fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
-    let by_runtime = |role: Role| role == Role::Runtime;
-    let stop = facts
-        .stop
-        .as_ref()
-        .filter(|stop| by_runtime(stop.sender.role))
-        .map(|stop| stop.at);
-    let kill = facts
-        .kill
-        .as_ref()
-        .filter(|kill| by_runtime(kill.sender.role))
-        .map(|kill| kill.at);
-    stop.or(kill)
+    stop_of(facts).map(|(at, _)| at)
+}
+
+/// Who of the runtime did.
+fn stopper(facts: &TerminationFacts) -> Option<&Actor> {
+    stop_of(facts).map(|(_, by)| by)
+}
+
+fn stop_of(facts: &TerminationFacts) -> Option<(Boot, &Actor)> {
+    let stop = facts.stop.as_ref().map(|stop| (stop.at, &stop.sender));
+    let kill = facts.kill.as_ref().map(|kill| (kill.at, &kill.sender));
+    let by_runtime = |(_, by): &(Boot, &Actor)| by.role == Role::Runtime;
+    stop.filter(by_runtime).or(kill.filter(by_runtime))
 }

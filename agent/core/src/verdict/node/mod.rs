@@ -92,11 +92,12 @@ fn why(facts: &NodeShutdownFacts) -> Why {
 /// proves that it was for the end of the machine.
 fn swept(facts: &NodeShutdownFacts) -> Why {
     let gaps = &facts.gaps;
-    let went_down = matches!(facts.ending, Ending::Down { .. });
+    let went_down = facts.may_be_swept_down();
     match &gaps.bus {
         Some(reason) => Why::Unknown(Missing::Bus(reason.clone())),
         None if went_down && facts.kubelet.held == Some(false) => Why::Unprotected(no_lock(facts)),
         None if gaps.agent_ended => Why::Unknown(Missing::AgentEnded),
+        None if gaps.observation => Why::Unknown(Missing::Gap),
         None => Why::Unknown(Missing::ObservationEnded),
     }
 }

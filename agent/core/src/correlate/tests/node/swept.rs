@@ -125,6 +125,58 @@ fn a_pod_that_exited_in_a_sweep_long_before_is_not_the_shutdowns() {
     );
 }
 
+/// The same where no tick comes before the next boot, which begins days later: the machine may have gone down for any reason by then.
+#[test]
+fn a_boot_long_after_the_end_of_the_agent_proves_no_shutdown() {
+    let back = |back: &str| {
+        show(&play_all(&unprotected(&format!(
+            "{SWEEP}{DNS_EXITS}
+            +4 reboot back={back}
+            +5 node kubelet-state
+            +6 pod dns phase=failed reason=Terminated dns=0:Completed
+            +6.1 api synced"
+        ))))
+    };
+    let late = back("+1000000");
+    assert!(late.contains("Warning +1.000…+3.800 unknown Down"), "{late}");
+    assert!(!late.contains("NodeShutdown") && !late.contains(" down +"), "{late}");
+    // The next case to it: within the time after which systemd ends a shutdown by force.
+    let soon = back("+1700");
+    assert!(soon.contains("Critical +1.000…+3.800 unprotected UNCLEAN Down"), "{soon}");
+    assert!(
+        soon.contains("pod dns clean: NodeShutdown") && soon.contains(" down +3.800"),
+        "{soon}"
+    );
+}
+
+/// A service that somebody restarted is in the sweep's time, and with it a stop of the runtime, which a kubelet without a lock did not ask for
+/// because of a shutdown.
+#[test]
+fn a_stop_of_the_runtime_is_not_the_sweeps() {
+    let of_app = |stopper: &str| {
+        let text = show(&play_all(&unprotected(&format!(
+            "-8 TERM systemd -> cron
+            -5 TERM {stopper} -> main handler
+            -4.99 enter main TERM
+            -4.5 exit main 0
+            -4.4 rmdir web:app
+            +1 TERM systemd -> pause
+            +1.03 TERM systemd -> dns handler
+            +1.04 enter dns TERM
+            +1.05 TERM systemd -> db
+            {DNS_EXITS}
+            +4 reboot back=+49
+            +5 node kubelet-state"
+        ))));
+        assert!(text.contains("unprotected UNCLEAN"), "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        let app = lines.windows(2).find(|lines| lines[1].contains("SIGTERM to PID 1 `app`"));
+        app.unwrap_or_else(|| panic!("{text}"))[0].to_owned()
+    };
+    assert!(!of_app("runc").contains("NodeShutdown"), "{}", of_app("runc"));
+    assert!(of_app("systemd").contains("NodeShutdown"), "{}", of_app("systemd"));
+}
+
 /// A machine that goes down within the sweep counts what clients lost.
 #[test]
 fn what_a_pod_of_the_sweep_lost_is_the_shutdowns() {
