@@ -57,8 +57,12 @@ pub struct NodeShutdownFacts {
     pub pods: Vec<PodInShutdown>,
     /// Pods above the bound: not in the list.
     pub more_pods: u64,
-    /// Pods whose owners want no reports (`epitaph.dev/ignore`): not in the list.
+    /// Pods whose owners want no reports (`epitaph.dev/ignore`): not in the list. Without the agent's own.
     pub ignored_pods: u64,
+    /// Those of them with something to lose: [`NodeShutdownFacts::may_lose`].
+    pub ignored_losers: u64,
+    /// The agent's own pod ran: in the list, or without reports.
+    pub own_ran: bool,
     /// Pods of the node that stayed Ready in the API until the node was back, whether in `pods` or not: a minimum, because the condition of
     /// other pods is not known. None if it is not known of any pod.
     pub pods_ready: Option<u64>,
@@ -391,6 +395,13 @@ impl NodeShutdownFacts {
     pub fn may_be_swept_down(&self) -> bool {
         let is_observed = !self.gaps.agent_ended && !self.gaps.observation;
         matches!(self.ending, Ending::Down { back } if is_observed || is_soon(self.end, back))
+    }
+
+    /// The pod ran when everything was stopped, and is none of those that a drain leaves.
+    pub fn may_lose(&self, pod: &PodInShutdown) -> bool {
+        let over = self.signs.stopped_since().unwrap_or(self.end);
+        let stays = pod.pod.is_static || pod.pod.workload.kind == "DaemonSet";
+        !stays && (pod.ran_at(over) || pod.cut.is_some())
     }
 
     /// What had not ended at the last evidence may have gone on, for a time that nobody observed.

@@ -65,9 +65,15 @@ impl InProgress {
             .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
         phases(&mut facts);
         // Their time belongs to the phases; of them nothing is reported.
-        let all = facts.pods.len();
-        facts.pods.retain(|pod| !ignored.contains(&pod.pod.uid));
-        facts.ignored_pods = (all - facts.pods.len()) as u64;
+        let (left_out, listed): (Vec<_>, Vec<_>) = std::mem::take(&mut facts.pods)
+            .into_iter()
+            .partition(|pod| ignored.contains(&pod.pod.uid));
+        facts.own_ran = left_out.iter().chain(&listed).any(|pod| pod.is_own);
+        // The chart opts the agent's own pod out.
+        let others = || left_out.iter().filter(|pod| !pod.is_own);
+        facts.ignored_pods = others().count() as u64;
+        facts.ignored_losers = others().filter(|pod| facts.may_lose(pod)).count() as u64;
+        facts.pods = listed;
         facts
     }
 

@@ -400,6 +400,8 @@ impl NodeMachine {
                 pods: Vec::new(),
                 more_pods: 0,
                 ignored_pods: 0,
+                ignored_losers: 0,
+                own_ran: false,
                 pods_ready: None,
                 gaps: ShutdownGaps {
                     exits: !self.blind.is_empty(),

@@ -170,9 +170,7 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
 /// The node was drained before, as the remedy says: no pod ran but those that a drain leaves.
 fn had_nothing_to_lose(row: &table::Row, facts: &NodeShutdownFacts) -> bool {
     let is_about_pods = matches!(row.outcome, ShutdownOutcome::Bypassed | ShutdownOutcome::Unprotected);
-    let over = facts.signs.stopped_since().unwrap_or(facts.end);
     let gaps = &facts.gaps;
     let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.more_pods == 0;
-    let stays = |pod: &PodInShutdown| pod.pod.is_static || pod.pod.workload.kind == "DaemonSet";
-    is_about_pods && are_known && facts.others().all(|pod| stays(pod) || !pod.ran_at(over) && pod.cut.is_none())
+    is_about_pods && are_known && facts.ignored_losers == 0 && !facts.others().any(|pod| facts.may_lose(pod))
 }

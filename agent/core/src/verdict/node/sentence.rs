@@ -131,7 +131,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let needed = facts.others().filter_map(|pod| pod.ended).max();
     let needed = needed.map(|last| format!(" within {}", seconds(last.since(delay.begin))));
     let pods = match count {
-        0 if facts.pods.is_empty() => format!("{} ran", no_pod(facts)),
+        0 if !facts.own_ran => format!("{} ran", no_pod(facts)),
         0 => format!("{} ran besides epitaph's own", no_pod(facts)),
         1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
         count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),

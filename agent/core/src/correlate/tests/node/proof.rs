@@ -173,6 +173,29 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
     );
 }
 
+/// The next case to it: a pod that is not reported ran, and it is none that a drain leaves.
+#[test]
+fn a_node_with_a_pod_that_opted_out_has_something_to_lose() {
+    let bypassed = node(
+        "
+        pod web priority=0 grace=30 ignore app
+        -1 pod web app=running
+        -0.9 exit dns 0
+        -0.8 rmdir dns:dns
+        -0.7 gone dns
+        +1 node job reboot.target
+        +4 reboot back=+40
+        +5 node kubelet-state
+        ",
+    );
+    let of = |(_, report): &(crate::time::Boot, Report)| match report {
+        Report::NodeShutdown(of) => Some((of.facts.ignored_losers, of.verdict.headline, of.verdict.unclean)),
+        _ => None,
+    };
+    let found: Vec<_> = play_all(&bypassed).reports.iter().filter_map(of).collect();
+    assert_eq!(found, [(1, "bypassed", true)]);
+}
+
 #[test]
 fn a_drained_node_has_nothing_to_lose_without_periods() {
     check(
@@ -478,17 +501,20 @@ fn no_pod_ran_where_none_ran() {
           the reboot was announced by logind, and no pod ran; logind waited 2.3 s of at most 60 s
     "#]],
     );
-    check(
-        &script(
-            "pod epitaph priority=2000001000 grace=30 agent
-            -50 mkdir epitaph:agent
-            proc agent in=epitaph:agent pid=130 ns=1 start=-50 parent=shim comm=epitaph
-            -50 exec agent
-            -49 pod epitaph agent=running",
-        ),
-        expect![[r#"
-            +6.000 node 1 Info +1.000…+6.000 graceful AgentEnded
-              the reboot was announced by logind, and no pod ran besides epitaph's own; logind waited 2.3 s of at most 60 s
-        "#]],
-    );
+    // The chart opts the agent's pod out.
+    for options in ["", "ignore"] {
+        check(
+            &script(&format!(
+                "pod epitaph priority=2000001000 grace=30 {options} agent
+                -50 mkdir epitaph:agent
+                proc agent in=epitaph:agent pid=130 ns=1 start=-50 parent=shim comm=epitaph
+                -50 exec agent
+                -49 pod epitaph agent=running"
+            )),
+            expect![[r#"
+                +6.000 node 1 Info +1.000…+6.000 graceful AgentEnded
+                  the reboot was announced by logind, and no pod ran besides epitaph's own; logind waited 2.3 s of at most 60 s
+            "#]],
+        );
+    }
 }
