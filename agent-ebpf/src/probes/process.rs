@@ -45,8 +45,7 @@ const OF_SERVER: u32 = armed_flags::LISTENER | armed_flags::CONNECTION;
 const OF_CLIENTS: u32 = OF_SERVER | armed_flags::MORE;
 
 /// Also of a process that came in from outside, as a first process does, and a daemon whose parent is gone.
-const OF_ANY: u32 =
-    armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST | armed_flags::MORE;
+const OF_ANY: u32 = armed_flags::UNOBSERVED | armed_flags::UDP | armed_flags::UNIX_LISTENER | armed_flags::UNIX_LAST;
 
 /// The last thread of a process exits; its files and sockets are still open.
 #[inline(always)]
@@ -88,7 +87,13 @@ unsafe fn process_exit(task: Ptr) {
         } else {
             maps::arm_where(record, arms, cgroups.id, known.owner, armed_flags::ARMED, armed_flags::ARMS)
         };
-        let held = if from_outside { held & (OF_SERVER | OF_ANY) } else { held };
+        // A probe may have as many files as it likes.
+        let of_outside = if may_be_main(level, ns_init, status) {
+            OF_SERVER | OF_ANY | armed_flags::MORE
+        } else {
+            OF_SERVER | OF_ANY
+        };
+        let held = if from_outside { held & of_outside } else { held };
         (*record).flags = armed | held | leaves_others(task);
         entry.submit(0);
     }

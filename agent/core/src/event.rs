@@ -294,9 +294,10 @@ pub struct HeldSockets {
 }
 
 impl HeldSockets {
-    /// The exit may have cost a client a connection that the kernel could record.
-    pub const fn is_of_clients(self) -> bool {
-        self.listener || self.connection || self.more
+    /// The exit may have cost a client a connection that the kernel could record. One that came in from outside and has many files is a probe,
+    /// or the main process, whose exit has the sockets recorded anyway.
+    pub const fn is_of_clients(self, is_own: bool) -> bool {
+        self.listener || self.connection || self.more && is_own
     }
 }
 

@@ -1,7 +1,7 @@
 //! Evidence → facts of its subject.
 
 use crate::attribute::Subject;
-use crate::event::{Armed, ExitStatus, HeldSockets, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, UnseenSockets};
+use crate::event::{Armed, ExitStatus, ProcessExec, SignalGenerate, SignalResult, Task, Tcp, UnseenSockets};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::input::ProcessFact;
 use crate::ledger::{Hole, LossPlace, Origin};
@@ -58,7 +58,7 @@ impl Subjects {
         let sockets_of = sockets_of.as_ref();
         let home = sockets_of.map_or(own, |(home, subject)| self.shared(*home, subject));
         self.armed(own, home, what, out);
-        self.own_exit(at, home, what, out);
+        self.own_exit(at, (own, home), what, out);
         let armed = armed_by(what);
         match what {
             What::Signal { signal, sender } => self.signal(at, own, signal, sender, out),
@@ -116,7 +116,7 @@ impl Subjects {
     }
 
     /// An exit or a close by which clients may have lost a connection while nobody stops the subject.
-    fn own_exit(&mut self, at: Boot, home: CgroupId, what: &What<'_>, out: &mut Vec<SubjectEvent>) {
+    fn own_exit(&mut self, at: Boot, (own, home): (CgroupId, CgroupId), what: &What<'_>, out: &mut Vec<SubjectEvent>) {
         // A handler may close what is open at its start long before the exit.
         let UnseenSockets {
             udp: unobserved,
@@ -124,7 +124,12 @@ impl Subjects {
             last_unix_listener: is_last,
             more,
         } = match what {
-            What::Exit(exit) => exit.unseen(),
+            // A probe may have as many files as it likes.
+            What::Exit(exit) => UnseenSockets {
+                more: exit.unseen().more
+                    && (exit.is_own || self.subjects.get(&own).is_none_or(|state| state.concerns(&exit.task))),
+                ..exit.unseen()
+            },
             What::Deliver(deliver) => deliver.open,
             _ => UnseenSockets::default(),
         };
@@ -145,7 +150,7 @@ impl Subjects {
             }
         }
         let (is_recorded, is_reason, cgroup) = match what {
-            What::Exit(exit) if exit.held.is_some_and(HeldSockets::is_of_clients) => {
+            What::Exit(exit) if exit.held.is_some_and(|held| held.is_of_clients(exit.is_own)) => {
                 let is_armed = exit.armed.is_some_and(Armed::is_armed);
                 (is_armed, is_armed, exit.task.cgroup)
             }

@@ -244,6 +244,10 @@ fn a_process_with_more_open_files_than_are_looked_at_is_not_quiet() {
     ));
     let worker = "proc worker in=app pid=107 ns=7 start=+0.1 parent=main comm=worker\n+1.5 exit worker 0 looked holding-more already-armed";
     assert!(is_unknown(&server("looked", worker)));
+    // An exec probe in the meantime. Without a namespace of its own the same may be the main process.
+    let probe = worker.replace("looked holding-more", "holding-more from-outside");
+    assert!(!is_unknown(&server("looked", &probe)));
+    assert!(is_unknown(&server("holding-more from-outside", "")));
 }
 
 fn handler(open: &str) -> String {

@@ -130,6 +130,9 @@ fn a_process_that_may_have_held_a_clients_socket_and_exited_unobserved_makes_the
         assert_eq!(traffic(held, "19"), TrafficAxis::Quiet, "{held} long before");
     }
     assert_eq!(traffic("looked", "29"), TrafficAxis::Quiet);
+    // An exec probe's, however many files it has.
+    assert_eq!(traffic("holding-more from-outside", "29"), TrafficAxis::Quiet);
+    assert_eq!(traffic("listening from-outside", "29"), TrafficAxis::Unknown);
     assert_eq!(
         traffic("", "29"),
         TrafficAxis::Quiet,
