@@ -97,7 +97,7 @@ pub unsafe fn look<R: Read>(task: Ptr, when: Look) -> u32 {
             }
             fd += u64::BITS;
         }
-        // The table grows for what is put there, and never shrinks.
+        // The table grows for what is put there. It shrinks only in a fork, whose own is sized by what is open.
         if most > BEYOND {
             found.write_volatile(found.read_volatile() | armed_flags::MORE);
         }

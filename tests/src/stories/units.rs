@@ -50,7 +50,7 @@ pub(super) static STORIES: &[Story] = &[
             Expected {
                 verdict: "unknown",
                 exit: "unknown",
-                sentence: &["had forked", "its default action ended it"],
+                sentence: &["with the name of its parent", "the default action ended that process"],
                 remedy: &["KillMode=mixed"],
                 ..CLEAN
             },

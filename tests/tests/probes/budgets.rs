@@ -216,7 +216,11 @@ fn an_exit_with_a_clients_socket_has_the_sockets_recorded_and_no_other_exit() {
         assert_eq!(exit.unobserved, unobserved, "{what}: {exit:?}");
         let is_armed = probes.kernel.armed().contains(&cgroup.id());
         assert_eq!(is_armed, held.is_of_clients(exit.is_own), "{what}");
-        let armed = if held.is_of_clients(exit.is_own) { Armed::ByOwn } else { Armed::No };
+        let armed = if held.is_of_clients(exit.is_own) {
+            Armed::ByOwn
+        } else {
+            Armed::No
+        };
         assert_eq!(exit.armed, Some(armed), "{what}");
         probes.kernel.disarm(cgroup.id()).expect("disarm");
     }

@@ -105,8 +105,8 @@ pub struct Inside {
     pub forwards: Vec<Forward>,
     /// Further targets.
     pub more: u64,
-    /// The sender of the stop signal sent that also to this process, which another one of the same program had forked and which has executed no
-    /// program of its own; the default action ended it, while the other one went on.
+    /// The sender of the stop signal sent that also to this process, which has the name of its parent: a fork, or the same
+    /// program again. The default action ended it, while the parent went on.
     pub pool: Option<InnerProcess>,
     /// At most [`Inside::UNSIGNALLED`].
     pub unsignalled: Vec<Unsignalled>,

@@ -116,7 +116,9 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             let below = inside::killed_below(case).unwrap_or_default();
             match finding.cause {
                 // It came first, and is the reason.
-                Cause::External | Cause::Oom if case.stop().is_none() => format!("{below}; {who} then {}", status(case)),
+                Cause::External | Cause::Oom | Cause::Unknown if case.stop().is_none() && inside::is_first(case) => {
+                    format!("{below}; {who} then {}", status(case))
+                }
                 _ => format!("{}; {below}", how_it_ended(case, &finding.with_why(clean))),
             }
         }

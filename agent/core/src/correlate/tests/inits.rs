@@ -333,7 +333,7 @@ fn a_group_whose_program_finishes_without_its_pool() {
         &pool("python3", "main"),
         expect![[r#"
         unknown: Stopped/Unknown/Quiet
-          PID 1 `tini` exited with code 0, but the reason is unknown: the stop signal reached a process that `python3` had forked, its default action ended it, and nothing shows whether it had work in hand
+          PID 1 `tini` exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `python3`, the default action ended that process, and nothing shows whether it had work in hand
           fix: let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `python3` stops its own processes
     "#]],
     );

@@ -877,8 +877,8 @@ fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
         &worker("listening"),
         expect![[r#"
         unknown: Stopped/Unknown/Quiet
-          `server` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `server` had forked, its default action ended it, and nothing shows whether it had work in hand
-          fix: set `KillMode=mixed` in the unit, with `server` as its main process: systemd then sends SIGTERM to `server` alone, so that `server` stops its own processes
+          `server` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `server`, the default action ended that process, and nothing shows whether it had work in hand
+          fix: set `KillMode=mixed` in the unit, with `server` as its main process, and as `KillSignal=` one at which `server` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `server` alone
     "#]],
     );
     assert_eq!(headline(&worker("looked")), "unknown: Stopped/Unknown/Quiet");
@@ -907,8 +907,8 @@ fn systemds_signal_ends_the_pool_of_a_program() {
         &unit("", "celery", "0"),
         expect![[r#"
         unknown: Stopped/Unknown/Quiet
-          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
-          fix: set `KillMode=mixed` in the unit, with `celery` as its main process: systemd then sends SIGTERM to `celery` alone, so that `celery` stops its own processes
+          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
+          fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and as `KillSignal=` one at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `celery` alone
     "#]],
     );
     // The record of its exit is not needed: the kernel had begun with the end at the signal.
@@ -949,8 +949,22 @@ fn systemds_signal_ends_the_pool_of_a_program() {
         &other,
         expect![[r#"
         unknown: External/Unknown/Quiet
-          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
+          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
           fix: send SIGTERM to the main process alone, so that `celery` stops its own processes
+    "#]],
+    );
+    // By Ctrl-C, which reaches each process of a program in the foreground.
+    let key = unit("", "celery", "0")
+        .replace("TERM systemd -> main handler", "INT bash -> main handler kernel")
+        .replace("TERM systemd -> child default", "INT bash -> child default kernel")
+        .replace("enter main TERM", "enter main INT")
+        .replace("exit child TERM", "exit child INT");
+    check(
+        &key,
+        expect![[r#"
+        unknown: External/Unknown/Quiet
+          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
+          fix: stop `celery` by a signal to that process alone (`kill`), not by the terminal, so that `celery` stops its own processes
     "#]],
     );
     // Below a shell without a trap, and signalled before the program.
@@ -972,8 +986,8 @@ fn systemds_signal_ends_the_pool_of_a_program() {
         ",
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
-              `celery` (pid 106) exited with code 0, but the reason is unknown: the stop signal reached a process that `celery` had forked, its default action ended it, and nothing shows whether it had work in hand
-              fix: set `KillMode=mixed` in the unit, with `celery` as its main process: systemd then sends SIGTERM to `celery` alone, so that `celery` stops its own processes
+              `celery` (pid 106) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
+              fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and as `KillSignal=` one at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `celery` alone
         "#]],
     );
 }
@@ -1260,6 +1274,28 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
           fix: find out why `server` was killed, and use the stop command of the container runtime instead
     "#]],
     );
+    // By SIGTERM, as earlyoom begins.
+    let ended = by("earlyoom.service", "0")
+        .replace("KILL daemon -> server waiting=none", "TERM daemon -> server default exiting")
+        .replace("exit server KILL", "exit server TERM");
+    check(
+        &ended,
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          `earlyoom` (pid 80) sent SIGTERM, because memory was running out, to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+    // Who asked for the exit is not known: not the daemon's kill.
+    let asked = "+50 TERM server -> main handler armed\n+50.001 enter main TERM\n            +59.999 KILL";
+    check(
+        &by("earlyoom.service", "0").replace("+59.999 KILL", asked),
+        expect![[r#"
+            oom-child: Unknown/OomChild/Quiet
+              `server` (pid 107, container 670000000000, child of `app`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
+              fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+        "#]],
+    );
     // During a stop, too.
     let stop = "+50 TERM runc -> main handler armed\n+50.001 enter main TERM\n            +59.999 KILL";
     check(
@@ -1269,5 +1305,80 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
           The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
           fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
     "#]],
+    );
+}
+
+/// Of a signal that an init or a shell has sent on: the program was in its shutdown.
+#[test]
+fn a_daemon_that_kills_a_program_in_its_shutdown() {
+    let by = |unit: &str, code: &str| {
+        container(&format!(
+            "
+            +0 mkdir {unit}
+            proc daemon in={unit} pid=80 start=+0 parent=systemd comm=earlyoom
+            proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+            +0.1 exec server
+            +1 TERM runc -> main handler armed
+            +1.0001 enter main TERM
+            +1.0002 TERM main -> server handler already-armed
+            +1.0003 enter server TERM
+            +2 KILL daemon -> server waiting=none already-armed
+            +2.001 exit server KILL listening already-armed
+            +2.01 exit main {code} already-armed
+            "
+        ))
+    };
+    check(
+        &by("earlyoom.service", "137"),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 137
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+    check(
+        &by("earlyoom.service", "0"),
+        expect![[r#"
+        oom-child: Oom/OomChild/Quiet
+          `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 0
+          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+    "#]],
+    );
+    check(
+        &by("other.service", "137"),
+        expect![[r#"
+        killed-by-other: Stopped/KilledByOther/Quiet
+          `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, during the grace period; the sender is neither the runtime nor a process of the container
+          fix: find out why `earlyoom` (pid 80) sent SIGKILL, and use the stop command of the container runtime instead
+    "#]],
+    );
+}
+
+/// Of a unit whose first process exits by itself, and leaves its server behind.
+#[test]
+fn a_daemon_that_kills_after_the_exit_is_not_the_reason_of_that() {
+    let unit = |killed: &str| {
+        format!(
+            "
+            +0 mkdir earlyoom.service
+            proc daemon in=earlyoom.service pid=80 start=+0 parent=systemd comm=earlyoom
+            +0 mkdir app.service
+            proc main in=app.service pid=100 start=+0 parent=systemd comm=app
+            proc server in=app.service pid=107 start=+0.1 parent=main comm=server
+            +0.001 exec main
+            +0.1 exec server
+            +60 exit main 0 looked leaves-others armed
+            {killed}
+            +61 rmdir app.service
+            "
+        )
+    };
+    check(
+        &unit("+60.5 KILL daemon -> server waiting=none already-armed\n+60.501 exit server KILL listening already-armed"),
+        expect![[r#"
+            oom-child: Completed/OomChild/Quiet
+              `app` (pid 100) exited by itself with code 0; `earlyoom` (pid 80) then killed `server`, which still ran, with its listener open, because memory was running out
+              fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
 }

@@ -10,7 +10,7 @@ use crate::verdict::case::Case;
 pub(super) const BELOW: &[Rule] = &[
     rule("The OOM killer chose another process of the container or unit", &[OomChild], kernel::oom_child_of_clean),
     rule("A program with clients was killed, or a signal's default action ended it", &[OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], inside::killed_below),
-    rule("The sender of the stop signal also sent it to a process that the program had forked: its default action ended that process", &[], inside::pool_below),
+    rule("The sender of the stop signal also sent it to a process with the name of its parent: the default action ended that process", &[], inside::pool_below),
 ];
 
 /// What is clean, if nothing below the main process was worse.

@@ -98,7 +98,11 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
         return Some(inside(Exit::Crashed, cause, Why::Inside(InnerEnd::Crashed, of)));
     }
     if let Some(of) = first(&|forward| killed_by_other(case, forward)) {
-        return Some(inside(Exit::KilledByOther, cause, Why::Inside(InnerEnd::KilledByOther, of)));
+        let (exit, cause) = match forwards[of].kill.is_some_and(|kill| kill.by_oom_daemon) {
+            true => (Exit::OomChild, of_daemon(cause)),
+            false => (Exit::KilledByOther, cause),
+        };
+        return Some(inside(exit, cause, Why::Inside(InnerEnd::KilledByOther, of)));
     }
     let killed = (0..forwards.len()).filter(|&i| killed_by_its_supervisor(case, &forwards[i]));
     // The supervisor kills all that still run, also those that were only slow.
@@ -127,8 +131,8 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     Some(unknown(case, Missing::Job(forwards[of].target.comm)))
 }
 
-/// The default action ended a process that had executed no program of its own, by the signal of an init to the whole group, while the process
-/// that had forked it went on to its own end.
+/// The default action ended a process with the name of its parent, by the signal of an init to the whole group, while the parent went on to
+/// its own end. It may have executed the same program again: a worker, too.
 fn is_of_pool(case: &Case<'_>, forward: &Forward) -> bool {
     let is_parent = |tgid: Pid| tgid == forward.parent;
     let main = case.main().filter(|main| is_parent(main.tgid)).map(|main| main.comm);
@@ -170,9 +174,10 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         }
         Some(_) => Exit::ForceKilled,
     };
-    let is_reason = worst(&case.inside).is_some_and(|killed| killed.kill.at < case.end) && case.stop().is_none();
+    let is_before = worst(&case.inside).is_some_and(|killed| killed.kill.at < case.end);
+    let is_reason = is_before && case.stop().is_none();
     let cause = match exit {
-        Exit::OomChild => Cause::Oom,
+        Exit::OomChild if is_before => of_daemon(found.cause),
         Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
         _ => found.cause,
     };
@@ -182,6 +187,14 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         INSIDE
     };
     Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
+}
+
+/// The cause, where a daemon killed a program below before memory had run out.
+fn of_daemon(cause: Cause) -> Cause {
+    match cause {
+        Cause::Unknown => cause,
+        _ => Cause::Oom,
+    }
 }
 
 /// Nobody stopped the subject, and the main process passes on how a program below it ended, or hides that: a process from outside had ended it.

@@ -20,6 +20,9 @@ const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
 /// GNU parallel, which runs jobs.
 const PARALLEL: &str = "parallel";
 
+/// Why a daemon kills.
+const MEMORY: &str = ", because memory was running out";
+
 /// Longest chain of processes in a sentence.
 const CHAIN: usize = 4;
 
@@ -105,6 +108,12 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         InnerEnd::KilledByOther => {
             let (by, with) = killer(case, forward);
             let who = name(case.main(), &case.inside, &forward.target);
+            if forward.kill.is_some_and(|kill| kill.by_oom_daemon) {
+                return format!(
+                    "{chain}; {by} sent {with} to {who}, {took} after {signal}{MEMORY}; {}",
+                    main_end(case)
+                );
+            }
             format!(
                 "{chain}; {by} sent {with} to {who}, {took} after {signal}, during the grace period; the sender is neither the runtime nor a \
                  process of the {}",
@@ -282,6 +291,11 @@ pub(super) fn are_its_own(case: &Case<'_>) -> bool {
     unsignalled(case).iter().all(|process| Some(process.comm) == main)
 }
 
+/// The worst end below the main process came before its own.
+pub(super) fn is_first(case: &Case<'_>) -> bool {
+    worst(&case.inside).is_some_and(|worst| worst.kill.at < case.end)
+}
+
 /// The programs that were killed below the main process: with the worst one those that ended alike.
 pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let worst = worst(&case.inside)?;
@@ -304,7 +318,7 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
         None => ", which still ran,",
     };
     let memory = match worst.kill.by_oom_daemon {
-        true => ", because memory was running out",
+        true => MEMORY,
         false => "",
     };
     let listener = alike().any(|killed| killed.held.listener.is_some()).then_some("its listener");
@@ -319,7 +333,14 @@ pub(super) fn killed_below(case: &Case<'_>) -> Option<String> {
     let open = open.join(" and ");
     Some(match worst.kill.signal {
         Signal::KILL => format!("{by}{then} killed {who}{signal} with {open} open{memory}"),
-        other => format!("{by}{then} sent {other} to {who}, which its default action terminated with {open} open{memory}"),
+        other => {
+            let memory = if memory.is_empty() {
+                String::new()
+            } else {
+                format!("{memory},")
+            };
+            format!("{by}{then} sent {other}{memory} to {who}, which its default action terminated with {open} open")
+        }
     })
 }
 

@@ -58,7 +58,8 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
              signal to `{comm}`, were not recorded"
         ),
         Missing::Job(comm) => format!(
-            "the stop signal reached a process that `{comm}` had forked, its default action ended it, and nothing shows whether it had work in hand"
+            "the stop signal reached a process with the name of its parent, `{comm}`, the default action ended that process, and nothing shows whether \
+             it had work in hand"
         ),
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
@@ -165,12 +166,17 @@ fn alone(case: &Case<'_>, comm: Comm) -> String {
     let signal = stop_signal(case);
     let by_systemd =
         matches!(case.subject, Subject::Unit { .. }) && case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
+    let by_terminal = case.stop().is_some_and(|stop| stop.sender.role == Role::Kernel);
     let how = match case.inside.pool {
         Some(_) if by_systemd => {
-            format!(
-                "set `KillMode=mixed` in the unit, with `{comm}` as its main process: systemd then sends {signal} to `{comm}` alone"
-            )
+            // At SIGTERM PHP-FPM ends its workers at once.
+            return format!(
+                "set `KillMode=mixed` in the unit, with `{comm}` as its main process, and as `KillSignal=` one at which `{comm}` finishes the \
+                 work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `{comm}` alone"
+            );
         }
+        // A key's signal is for all processes in the foreground.
+        Some(_) if by_terminal => format!("stop `{comm}` by a signal to that process alone (`kill`), not by the terminal"),
         Some(_) => format!("send {signal} to the main process alone"),
         None => "let the init signal its child alone (dumb-init `--single-child`, tini without `-g`)".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! Processes that the program had forked, and that the sender of the stop ended beside it.
+//! Processes that the program had forked, as far as their name shows, and that the sender of the stop ended beside it.
 
 use super::{Way, exit, handled};
 use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};

@@ -10,10 +10,7 @@ pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<Stri
     let main = target(case.main());
     let is_unit = matches!(case.subject, Subject::Unit { .. });
     Some(match killed.kill.role {
-        _ if killed.kill.by_oom_daemon => format!(
-            "raise the memory limit, or reduce the memory that is needed; the log of `{}` has the memory that it saw",
-            killed.kill.sender.comm
-        ),
+        _ if killed.kill.by_oom_daemon => more_memory(killed.kill.sender.comm),
         Role::Other | Role::Unknown => format!(
             "find out why {who} was killed, and use the stop command of the {} instead",
             manager(case)
@@ -42,6 +39,10 @@ pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<Stri
             to_others(case, (&main, comm), &[killed.process], stop_signal(case))
         }
     })
+}
+
+fn more_memory(daemon: Comm) -> String {
+    format!("raise the memory limit, or reduce the memory that is needed; the log of `{daemon}` has the memory that it saw")
 }
 
 fn install(signal: Signal, who: &str) -> String {
@@ -115,6 +116,9 @@ pub(in crate::verdict::sentence) fn remedy(case: &Case<'_>, finding: &Finding, e
             Some(of_signal.unwrap_or_else(|| {
                 format!("look at the core dump or the last lines of the log of {who}: the fault is in its shutdown")
             }))
+        }
+        InnerEnd::KilledByOther if let Some(kill) = forward.kill.filter(|kill| kill.by_oom_daemon) => {
+            Some(more_memory(kill.sender.comm))
         }
         InnerEnd::KilledByOther => {
             let (by, with) = killer(case, forward);
