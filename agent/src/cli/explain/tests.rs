@@ -211,10 +211,10 @@ fn all_with_a_line_each() {
                         connection reset by peer, connection reset, EPIPE, broken pipe, unexpected EOF, socket
                         hang up, upstream prematurely closed connection, Terminating, RestartingAllContainers,
                         AllContainersRestarting, RestartAllContainers, stopSignal, lifecycle.stopSignal,
-                        STOPSIGNAL, ContainerStopSignals, ContainerStatusUnknown, StartError,
-                        RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation fault,
-                        Aborted, Bad system call, seccomp, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE,
-                        Unknown, Evicted, Terminated, NodeStatusUnknown, NodeNotReady, NotReady, node gone,
+                        ContainerStopSignals, ContainerStatusUnknown, StartError, RunContainerError,
+                        ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, Bad system
+                        call, seccomp, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted,
+                        Terminated, NodeStatusUnknown, NodeNotReady, NotReady, node gone,
                         TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode, node.lost, pod.lost,
                         out-of-service, node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach,
                         NodeLost, NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
