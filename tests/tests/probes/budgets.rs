@@ -287,26 +287,38 @@ fn a_listener_that_closes_has_the_sockets_of_a_watched_cgroup_recorded() {
     assert!(!probes.kernel.armed().contains(&cgroup.id()));
 }
 
-/// Of many nested cgroups; and none of its ports takes the refused clients of another container.
-#[test]
-fn a_container_has_few_of_its_cgroups_recorded_for_its_own_doing() {
-    const NESTED: usize = 40;
-    let mut probes = need!(Probes::load(), "not root");
-    let noisy = need!(container(&mut probes), "no cgroup v2");
-    let nested: Vec<Cgroup> = (0..NESTED).map(|n| noisy.child(&format!("n{n}"))).collect();
-    let mut players: Vec<Player> = nested
-        .iter()
-        .map(|cgroup| Player::ready(&["--cgroup", path(cgroup), "churn", "1"]).0)
-        .collect();
-    let begin = boot_now();
-    players.iter_mut().for_each(done);
-    let windows = (boot_now() - begin) / limits::WINDOW_NS + 2;
-    let of_noisy = |cgroup: &CgroupId| nested.iter().any(|nested| nested.id() == *cgroup);
-    let armed = probes.kernel.armed().iter().filter(|cgroup| of_noisy(cgroup)).count() as u64;
+/// Nested cgroups of a container, more than its budget has room for.
+const NESTED: usize = 40;
+
+/// A player of `role` in each of [`NESTED`] cgroups of the container.
+fn nested_players(container: &Cgroup, role: [&str; 2]) -> (Vec<Cgroup>, Vec<Player>) {
+    let nested: Vec<Cgroup> = (0..NESTED).map(|n| container.child(&format!("n{n}"))).collect();
+    let player = |cgroup: &Cgroup| Player::ready(&["--cgroup", path(cgroup), role[0], role[1]]).0;
+    let players = nested.iter().map(player).collect();
+    (nested, players)
+}
+
+/// Of the nested cgroups, those that are armed: at most the container's budget of so many windows.
+fn armed_within(probes: &Probes, nested: &[Cgroup], windows: u64) -> u64 {
+    let is_nested = |cgroup: &&CgroupId| nested.iter().any(|nested| nested.id() == **cgroup);
+    let armed = probes.kernel.armed().iter().filter(is_nested).count() as u64;
     assert!(
         armed <= windows * u64::from(Class::Arm.budget()),
         "{armed} in {windows} windows"
     );
+    armed
+}
+
+/// Of many nested cgroups; and none of its ports takes the refused clients of another container.
+#[test]
+fn a_container_has_few_of_its_cgroups_recorded_for_its_own_doing() {
+    let mut probes = need!(Probes::load(), "not root");
+    let noisy = need!(container(&mut probes), "no cgroup v2");
+    let (nested, mut players) = nested_players(&noisy, ["churn", "1"]);
+    let begin = boot_now();
+    players.iter_mut().for_each(done);
+    let windows = (boot_now() - begin) / limits::WINDOW_NS + 2;
+    let armed = armed_within(&probes, &nested, windows);
     let losses = probes.kernel.lost();
     let lost = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
     assert_eq!(armed + lost, NESTED as u64, "{losses:?}");
@@ -315,14 +327,9 @@ fn a_container_has_few_of_its_cgroups_recorded_for_its_own_doing() {
 /// The same by processes that exit with a client's socket.
 #[test]
 fn a_container_has_few_of_its_cgroups_recorded_for_its_exits() {
-    const NESTED: usize = 40;
     let mut probes = need!(Probes::load(), "not root");
     let noisy = need!(container(&mut probes), "no cgroup v2");
-    let nested: Vec<Cgroup> = (0..NESTED).map(|n| noisy.child(&format!("n{n}"))).collect();
-    let mut players: Vec<Player> = nested
-        .iter()
-        .map(|cgroup| Player::ready(&["--cgroup", path(cgroup), "holds", "listener"]).0)
-        .collect();
+    let (nested, mut players) = nested_players(&noisy, ["holds", "listener"]);
     let begin = boot_now();
     let mut ended: Vec<u32> = Vec::new();
     for player in &mut players {
@@ -337,12 +344,7 @@ fn a_container_has_few_of_its_cgroups_recorded_for_its_exits() {
         // One that was not recorded from then on says so; its listener, which closes then, is another reason.
         by_exit += u64::from(exit.armed == Some(Armed::ByOwn));
     }
-    let of_noisy = |cgroup: &CgroupId| nested.iter().any(|nested| nested.id() == *cgroup);
-    let armed = probes.kernel.armed().iter().filter(|cgroup| of_noisy(cgroup)).count() as u64;
-    assert!(
-        armed <= windows * u64::from(Class::Arm.budget()),
-        "{armed} in {windows} windows"
-    );
+    let armed = armed_within(&probes, &nested, windows);
     assert!((1..=armed).contains(&by_exit), "{by_exit} of {armed} by their exits");
     let losses = probes.kernel.lost();
     let lost = lost(&losses, Kind::Tcp, LossScope::Within(noisy.id()));
