@@ -91,6 +91,8 @@ fn run_mutated(
             cases: BATCH,
             failure_persistence: None,
             max_shrink_iters: 4_000,
+            // An input that fails by its time takes that much of it in each step.
+            max_shrink_time: 60_000,
             ..Config::default()
         };
         let found: RefCell<Vec<(u64, Vec<u8>)>> = RefCell::default();

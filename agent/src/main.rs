@@ -40,11 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn explain(words: &[String]) -> SysExit {
-    let explained = match words {
-        [] => Ok(explain::list(runtime::terminal())),
-        words => explain::explain(words),
-    };
-    match explained {
+    match explain::explain(words, runtime::terminal()) {
         Ok(text) => match cli::print(&text) {
             Ok(()) => SysExit::Ok,
             Err(error) => {

@@ -122,7 +122,7 @@ pub const AGENT_CONFIGZ: Right = right(
     Role::AgentConfigz,
     r#"{apiGroups: [""], resources: [nodes/configz], verbs: [get]}"#,
     "The configuration of the agent's own kubelet, by the kubelet itself (Kubernetes 1.33 or later). Not needed with agent.kubelet.configz = false.",
-    "Whether the node would shut down gracefully is known from the bus only; agent.kubelet.config gives the file instead.",
+    "Whether the node would shut down gracefully is known from the bus only; agent.kubelet.config gives the file for this case.",
 );
 pub const OBSERVER_ENDPOINT_SLICES: Right = right(
     Role::Observer,

@@ -747,8 +747,19 @@ fn a_journal_that_is_not_there_has_a_remedy() {
     assert!(code == 66 && error.contains(missing.to_str().unwrap()), "{code} {error}");
 }
 
-/// What a terminal with so many columns gets from the program, through a pseudo-terminal of util-linux.
+/// What a terminal with so many columns gets from the program.
 fn on_a_terminal(kind: &str, columns: usize, args: &str) -> String {
+    let output = played_on_a_terminal(kind, columns, args);
+    assert!(output.status.success(), "{args}: {output:?}");
+    text(output)
+}
+
+fn text(output: Output) -> String {
+    String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
+}
+
+/// Through a pseudo-terminal of util-linux.
+fn played_on_a_terminal(kind: &str, columns: usize, args: &str) -> Output {
     let program = env!("CARGO_BIN_EXE_epitaph");
     let mut child = Command::new("script")
         .args(["--quiet", "--return", "--command"])
@@ -764,8 +775,7 @@ fn on_a_terminal(kind: &str, columns: usize, args: &str) -> String {
     let typed = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     drop(typed);
-    assert!(output.status.success(), "{args}: {output:?}");
-    String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")
+    output
 }
 
 #[test]
@@ -788,9 +798,42 @@ fn a_terminal_without_control_codes_gets_none_and_a_list_has_a_header_and_fits()
     }
 }
 
+/// Of the doctor any exit code: what it finds is the machine's.
 #[test]
-fn help_is_as_wide_as_the_terminal() {
-    for args in ["--help", "watch --help", "list --help"] {
+fn help_doctor_and_explain_send_no_control_codes_to_a_dumb_terminal() {
+    for args in [
+        "--help",
+        "help watch",
+        "doctor --help",
+        "doctor",
+        "explain",
+        "explain oom-killed EpitaphAgentDown 137",
+    ] {
+        let shown = text(played_on_a_terminal("dumb", 80, args));
+        assert!(!shown.contains('\u{1b}') && shown.lines().count() > 3, "{args}: {shown}");
+    }
+}
+
+#[test]
+fn the_doctor_is_as_wide_as_the_terminal() {
+    for columns in [80, 100] {
+        let shown = text(played_on_a_terminal("dumb", columns, "doctor"));
+        // A path that is longer than the rest of its line is whole.
+        for line in shown.lines().filter(|line| line.trim_start().contains(' ')) {
+            assert!(line.chars().count() <= columns, "{columns}: {line}");
+        }
+    }
+}
+
+#[test]
+fn help_and_explanations_are_as_wide_as_the_terminal() {
+    let explained = [
+        "explain EpitaphUncleanTermination",
+        "explain crashed",
+        "explain held-by-api",
+        "explain tcp_send_reset",
+    ];
+    for args in ["--help", "watch --help", "list --help"].into_iter().chain(explained) {
         let widest = |columns| {
             let text = on_a_terminal("dumb", columns, args);
             // A word that is longer than the rest of its line is whole.

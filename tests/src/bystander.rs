@@ -1,4 +1,4 @@
-//! Processes outside the container and unrelated to its runtime: clients of a server, and processes that kill a foreign process.
+//! Processes outside the container and unrelated to its runtime: clients of a server, and processes that kill or debug a foreign process.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,10 +8,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::{prctl, ptrace};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{boot_now, kill};
+use crate::sys::{self, boot_now, kill};
 
 /// What a client saw, one JSON object per line on stdout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,13 +56,14 @@ pub fn main(args: &[String]) -> i32 {
         ["kill-from", cgroup, name, pid, signal] => {
             std::fs::write(format!("{cgroup}/cgroup.procs"), "0").and_then(|()| send_kill(name, pid, signal))
         }
+        ["debug", name, pid] => debug(name, pid),
         ["connect", address, count] => parallel(address, count, Ask::Nothing),
         ["request", address, count] => parallel(address, count, Ask::Once),
         ["keep-alive", address, count] => parallel(address, count, Ask::AndStay),
         ["stall", address, count] => parallel(address, count, Ask::AndStall),
         ["every", address, milliseconds] => every(address, milliseconds),
         _ => Err(Error::other(
-            "usage: bystander kill NAME PID SIGNAL | kill-from CGROUP NAME PID SIGNAL | connect|request|keep-alive|stall ADDRESS COUNT | every ADDRESS MS",
+            "usage: bystander kill NAME PID SIGNAL | kill-from CGROUP NAME PID SIGNAL | debug NAME PID | connect|request|keep-alive|stall ADDRESS COUNT | every ADDRESS MS",
         )),
     };
     match result {
@@ -75,6 +78,29 @@ pub fn main(args: &[String]) -> i32 {
 fn send_kill(name: &str, pid: &str, signal: &str) -> Result<()> {
     prctl::set_name(&std::ffi::CString::new(name).map_err(Error::other)?)?;
     kill(pid.parse().map_err(Error::other)?, signal.parse().map_err(Error::other)?)
+}
+
+/// Attaches a debugger, a process of its own, which lets the process run up to its next signal and holds it from there to its end.
+fn debug(name: &str, pid: &str) -> Result<()> {
+    prctl::set_name(&std::ffi::CString::new(name).map_err(Error::other)?)?;
+    let pid = Pid::from_raw(pid.parse().map_err(Error::other)?);
+    let (mut attached, mut tells) = std::io::pipe()?;
+    sys::fork(|| {
+        let is_attached = ptrace::seize(pid, ptrace::Options::empty()).is_ok();
+        let _ = tells.write_all(&[u8::from(is_attached)]);
+        while is_attached && matches!(waitpid(pid, Some(WaitPidFlag::__WALL)), Ok(status) if is_running(status)) {}
+    })?;
+    let mut is_attached = [0];
+    attached.read_exact(&mut is_attached)?;
+    if is_attached == [1] {
+        Ok(())
+    } else {
+        Err(Error::other(format!("process {pid} takes no debugger")))
+    }
+}
+
+fn is_running(status: WaitStatus) -> bool {
+    !matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

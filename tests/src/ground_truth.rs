@@ -117,11 +117,12 @@ impl Played {
     fn check_clients(&self, story: &Story, differs: &mut Vec<String>) {
         let count = |what| self.seen.iter().filter(|s| s.what == what).count();
         let good = match (story.bystander, story.expected.traffic) {
+            (Bystander::KeepsCalling, "quiet") => !self.seen.is_empty() && count(What::Answered) == self.seen.len(),
             (Bystander::KeepsCalling, _) => {
                 count(What::Refused) > 0 && count(What::Answered) + count(What::Refused) == self.seen.len()
             }
-            // Their ends are not waited for.
-            (Bystander::Unheard { count: n }, _) => count(What::Connected) == n && self.seen.len() == n,
+            // Neither an answer nor an end.
+            (Bystander::Unheard { count: n, .. }, _) => count(What::Connected) == n && self.seen.len() == n,
             (Bystander::Rejected { count: n }, _) => count(What::Answered) == 1 && count(What::Unreachable) == n,
             (Bystander::Client { count: n, .. }, "reset") => count(What::Reset) == n,
             (Bystander::Client { count: n, .. }, "cut")
@@ -144,7 +145,9 @@ impl Played {
                 self.load.as_ref().is_some_and(|load| load.is_as_told(traffic))
                     && probed == self.probes.as_ref().is_some_and(|probes| probes.is_as_told("refused"))
             }
-            (Bystander::None | Bystander::Signals { .. }, _) => self.seen.is_empty(),
+            (Bystander::None | Bystander::Signals { .. } | Bystander::Stops { .. } | Bystander::Debugs { .. }, _) => {
+                self.seen.is_empty()
+            }
         };
         if !good {
             differs.push(format!(

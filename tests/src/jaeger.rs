@@ -1,6 +1,6 @@
-//! A real Jaeger on ports of its own, and its query API.
+//! A real Jaeger on ports of its own, with the configuration of `deploy/examples/jaeger.yaml`, and its query API.
 
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::http::{free_port, get};
+use crate::monitoring::literal;
 use crate::skip::skip;
 use crate::timeout::{Look, until};
 
-/// All-in-one with storage in memory, all of it on the loopback.
+const EXAMPLE: &str = include_str!("../../deploy/examples/jaeger.yaml");
+
+/// All of it in one process, with storage in memory, on the loopback.
 #[derive(Debug)]
 pub struct Jaeger {
     /// Ends with this value; None if another keeps it.
@@ -26,17 +29,17 @@ pub struct Ports {
     pub otlp_grpc: u16,
     pub otlp_http: u16,
     pub query: u16,
-    admin: u16,
+    metrics: u16,
 }
 
-/// The all-in-one binary that `EPITAPH_JAEGER` names. None, and a skip of the test of that name, without one.
+/// The binary that `EPITAPH_JAEGER` names. None, and a skip of the test of that name, without one.
 pub fn named(test: &str) -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "a test's own switch")]
     let binary = std::env::var_os("EPITAPH_JAEGER");
     if binary.is_none() {
         skip(
             test,
-            "EPITAPH_JAEGER names no Jaeger all-in-one binary; `cargo xtask jaeger --print-path` builds one",
+            "EPITAPH_JAEGER names no Jaeger; `cargo xtask jaeger --print-path` builds one",
         );
     }
     binary.map(PathBuf::from)
@@ -48,7 +51,8 @@ impl Jaeger {
     /// # Errors
     /// It does not come up.
     pub fn start(binary: &Path, log: &Path) -> anyhow::Result<Jaeger> {
-        let (mut command, ports) = command(binary)?;
+        // Jaeger watches this directory, and logs each change in it: its log is elsewhere.
+        let (mut command, ports) = command(binary, &log.with_extension("config"))?;
         let log_file = std::fs::File::create(log).context("create Jaeger's log")?;
         let child = command
             .stdin(Stdio::null())
@@ -119,16 +123,21 @@ impl Jaeger {
         Ok(names.filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
-    /// All traces with a span, or a resource, that has this attribute.
-    pub fn traces_with(&self, key: &str, value: &str) -> anyhow::Result<Vec<Value>> {
+    /// Services with spans.
+    pub fn services(&self) -> anyhow::Result<Vec<String>> {
         let (status, body) = self.get("/api/services")?;
         ensure!(status == 200, "Jaeger answered {status}: {body}");
-        let services = body["data"].as_array().cloned().unwrap_or_default();
+        let names = body["data"].as_array().into_iter().flatten();
+        Ok(names.filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// All traces with a span, or a resource, that has this attribute.
+    pub fn traces_with(&self, key: &str, value: &str) -> anyhow::Result<Vec<Value>> {
         let tags = json!({ key: value }).to_string();
         let mut found = Vec::new();
-        for service in services.iter().filter_map(Value::as_str) {
+        for service in self.services()? {
             let query = [
-                ("service", service),
+                ("service", &*service),
                 ("tags", &tags),
                 ("limit", "100"),
                 ("start", "0"),
@@ -145,17 +154,16 @@ impl Jaeger {
         Ok(found)
     }
 
-    /// Spans of a service that Jaeger has stored so far, each copy counted.
-    pub fn spans_saved(&self, service: &str) -> anyhow::Result<u64> {
-        let (status, metrics) = get(self.ports.admin, "/metrics")?;
-        ensure!(status == 200, "Jaeger's admin server answered {status}");
-        let service = format!("svc=\"{service}\"");
-        let lines = metrics
+    /// Spans of all services that Jaeger has stored so far, each copy counted.
+    pub fn spans_saved(&self) -> anyhow::Result<u64> {
+        let (status, metrics) = get(self.ports.metrics, "/metrics")?;
+        ensure!(status == 200, "Jaeger's metrics: {status}");
+        let counts = metrics
             .lines()
-            .filter(|l| l.starts_with("jaeger_collector_spans_saved_by_svc_total{"));
-        let counts = lines.filter(|l| l.contains(&service) && l.contains("result=\"ok\""));
+            .filter(|line| line.starts_with("otelcol_exporter_sent_spans") && line.contains("\"jaeger_storage_exporter\""));
+        // The counter is there from the first span on.
         counts
-            .map(|l| Ok(l.rsplit(' ').next().context("no value")?.parse::<u64>()?))
+            .map(|line| Ok(line.rsplit(' ').next().context("no value")?.parse::<u64>()?))
             .sum()
     }
 
@@ -177,57 +185,38 @@ impl Drop for Jaeger {
     }
 }
 
-/// How it is started, on free ports.
+/// How it is started, on free ports, with its configuration in `directory`.
 ///
 /// # Errors
-/// The program does not run, or names no flags for its listeners.
-pub fn command(binary: &Path) -> anyhow::Result<(Command, Ports)> {
-    let [
-        query,
-        query_grpc,
-        otlp_grpc,
-        otlp_http,
-        collector_grpc,
-        collector_http,
-        admin,
-        agent_http,
-    ] = free_ports()?;
-    let udp = free_udp_ports()?;
-    let flags = [
-        ("--query.http-server.host-port", query),
-        ("--query.grpc-server.host-port", query_grpc),
-        ("--collector.otlp.grpc.host-port", otlp_grpc),
-        ("--collector.otlp.http.host-port", otlp_http),
-        ("--collector.grpc-server.host-port", collector_grpc),
-        ("--collector.http-server.host-port", collector_http),
-        ("--admin.http.host-port", admin),
-        // The agent, gone since Jaeger 1.63.
-        ("--http-server.host-port", agent_http),
-        ("--reporter.grpc.host-port", collector_grpc),
-        ("--processor.jaeger-compact.server-host-port", udp[0]),
-        ("--processor.jaeger-binary.server-host-port", udp[1]),
-        ("--processor.zipkin-compact.server-host-port", udp[2]),
-    ];
-    let help = Command::new(binary).arg("help").output();
-    let help = help.with_context(|| format!("start Jaeger {}", binary.display()))?.stdout;
-    let help = String::from_utf8_lossy(&help);
-    let known = flags.iter().filter(|(flag, _)| help.contains(&format!(" {flag} ")));
-    // A listener without its flag would be open to the network.
-    ensure!(
-        known.clone().count() >= 7,
-        "{} help does not name the flags of its listeners",
-        binary.display()
-    );
+/// The directory cannot be written.
+pub fn command(binary: &Path, directory: &Path) -> anyhow::Result<(Command, Ports)> {
+    std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    for name in ["config.yaml", "ui.json"] {
+        let text = literal(EXAMPLE, name).with_context(|| format!("no {name} in the example"))?;
+        std::fs::write(directory.join(name), text).with_context(|| format!("write {name}"))?;
+    }
+    let ports = Ports {
+        otlp_grpc: free_port()?,
+        otlp_http: free_port()?,
+        query: free_port()?,
+        metrics: free_port()?,
+    };
+    let listener = |port: u16| format!("{}:{port}", Ipv4Addr::LOCALHOST);
+    let prometheus = json!([{"pull": {"exporter": {"prometheus": {"host": Ipv4Addr::LOCALHOST, "port": ports.metrics}}}}]);
     let mut command = Command::new(binary);
     command
-        .env("SPAN_STORAGE_TYPE", "memory")
-        .args(known.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")));
-    let ports = Ports {
-        otlp_grpc,
-        otlp_http,
-        query,
-        admin,
-    };
+        .arg("--config")
+        .arg(directory.join("config.yaml"))
+        .arg(format!("--set=service.telemetry.metrics.readers={prometheus}"))
+        .arg(format!(
+            "--set=extensions.jaeger_query.grpc.endpoint={}",
+            listener(free_port()?)
+        ))
+        .env("HEALTH", listener(free_port()?))
+        .env("OTLP_GRPC", listener(ports.otlp_grpc))
+        .env("OTLP_HTTP", listener(ports.otlp_http))
+        .env("QUERY", listener(ports.query))
+        .env("UI", directory.join("ui.json"));
     Ok((command, ports))
 }
 
@@ -246,23 +235,4 @@ fn escaped(text: &str) -> String {
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port))
-}
-
-fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
-    let mut ports = [0; N];
-    for port in &mut ports {
-        *port = free_port()?;
-    }
-    Ok(ports)
-}
-
-/// Held together so that none is given twice.
-fn free_udp_ports() -> std::io::Result<[u16; 3]> {
-    let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-    let held = [bind()?, bind()?, bind()?];
-    let mut ports = [0; 3];
-    for (port, socket) in ports.iter_mut().zip(&held) {
-        *port = socket.local_addr()?.port();
-    }
-    Ok(ports)
 }

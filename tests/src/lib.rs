@@ -37,6 +37,7 @@ pub mod segments;
 pub mod service;
 pub mod shutdowns;
 pub mod skip;
+pub mod socket_unit;
 pub mod stories;
 pub mod story;
 pub mod sys;

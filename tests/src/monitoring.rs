@@ -17,6 +17,15 @@ pub fn program(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from)
 }
 
+/// A literal block of a YAML file: what stands below `key: |`, without its indentation.
+pub fn literal(text: &str, key: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |"));
+    let indent = lines.next()?.find(key)? + 2;
+    let inside = |line: &&str| line.trim().is_empty() || line.len() - line.trim_start().len() >= indent;
+    let block = lines.take_while(inside).map(|line| line.get(indent..).unwrap_or_default());
+    Some(block.collect::<Vec<_>>().join("\n") + "\n")
+}
+
 /// A process; killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {

@@ -8,6 +8,7 @@ use std::thread;
 
 use anyhow::{Context, ensure};
 
+use crate::story::Loss;
 use crate::sys::random_hex;
 use crate::timeout::{holds, until};
 
@@ -15,6 +16,8 @@ use crate::timeout::{holds, until};
 #[derive(Debug)]
 pub struct Network {
     name: String,
+    /// The end of the pair that is in our namespace.
+    ours: String,
     outside: IpAddr,
     inside: IpAddr,
 }
@@ -44,12 +47,17 @@ impl Network {
         let [ours, theirs] = ["ep", "eq"].map(|end| format!("{end}{hex}"));
         let name = format!("epitaph-{hex}");
         ip(&["netns", "add", &name])?;
-        let network = Network { name, outside, inside };
-        let name = &network.name;
-        ip(&["link", "add", &ours, "type", "veth", "peer", "name", &theirs, "netns", name])?;
+        let network = Network {
+            name,
+            ours,
+            outside,
+            inside,
+        };
+        let Network { name, ours, .. } = &network;
+        ip(&["link", "add", ours, "type", "veth", "peer", "name", &theirs, "netns", name])?;
         let [outside, inside] = [outside, inside].map(|ip| format!("{ip}/{bits}"));
-        ip(&[&["address", "add", &outside, "dev", &ours][..], at_once].concat())?;
-        ip(&["link", "set", &ours, "up"])?;
+        ip(&[&["address", "add", &outside, "dev", ours][..], at_once].concat())?;
+        ip(&["link", "set", ours, "up"])?;
         ip(&[&["-netns", name, "address", "add", &inside, "dev", &theirs][..], at_once].concat())?;
         ip(&["-netns", name, "link", "set", &theirs, "up"])?;
         ip(&["-netns", name, "link", "set", "lo", "up"])?;
@@ -84,11 +92,17 @@ impl Network {
     ///
     /// # Errors
     /// `ip` refuses.
-    pub fn lose_route(&self) -> anyhow::Result<()> {
-        let family = if self.inside.is_ipv6() { "-6" } else { "-4" };
-        // More specific than the link's own.
-        let outside = self.outside.to_string();
-        ip(&["-netns", &self.name, family, "route", "add", "blackhole", &outside]).map(drop)
+    pub fn lose(&self, what: Loss) -> anyhow::Result<()> {
+        match what {
+            Loss::Route => {
+                let family = if self.inside.is_ipv6() { "-6" } else { "-4" };
+                // More specific than the link's own.
+                let outside = self.outside.to_string();
+                ip(&["-netns", &self.name, family, "route", "add", "blackhole", &outside]).map(drop)
+            }
+            // The route inside stays, and the device drops what it is given.
+            Loss::Link => ip(&["link", "set", &self.ours, "down"]).map(drop),
+        }
     }
 
     /// From now on, packets of the network's loopback interrupt another CPU, as packets of a network card do.

@@ -17,6 +17,7 @@ use crate::machine::Machine;
 use crate::network::{Network, until_read};
 use crate::programs::{Place, Ready};
 use crate::runtime::{Did, Spec, Stop};
+use crate::socket_unit::INHERITED;
 use crate::stories::{ANY, ANY_IPV6};
 use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
 use crate::sys::random_hex;
@@ -192,11 +193,9 @@ impl Players {
         }
         // A container runs for a while before it is stopped.
         pass(if load.is_some() { 600 } else { 200 });
-        if let Bystander::Unheard { .. } = story.bystander {
-            let network = network
-                .as_ref()
-                .context("only a network namespace of its own can lose its route")?;
-            network.lose_route()?;
+        if let Bystander::Unheard { loss, .. } = story.bystander {
+            let network = network.as_ref().context("only a network namespace of its own can be lost")?;
+            network.lose(loss)?;
         }
         if story.stop != Stop::Wait {
             runtime.order("stop")?;
@@ -232,18 +231,27 @@ impl Players {
             }
             _ => [None, None],
         };
-        did.extend(runtime.rest()?);
-        // The clients of a network that is gone wait for minutes.
-        if let Some(client) = client
-            .as_mut()
-            .filter(|_| !matches!(story.bystander, Bystander::Unheard { .. }))
-        {
-            if story.bystander == Bystander::KeepsCalling {
-                // It calls after the end, too.
-                pass(200);
-            }
+        if let Some(client) = client.as_mut().filter(|_| is_socket_unit(story)) {
+            runtime.until(&mut did, |d| matches!(d, Did::Ended { .. }))?;
+            // It calls while the service is down.
+            pass(200);
             client.close();
             seen.extend(client.rest()?);
+            runtime.close();
+        }
+        did.extend(runtime.rest()?);
+        if let Some(client) = client.as_mut().filter(|_| !is_socket_unit(story)) {
+            if matches!(story.bystander, Bystander::KeepsCalling | Bystander::Unheard { .. }) {
+                // It calls after the end, too, or hears nothing of it.
+                pass(200);
+            }
+            if let Bystander::Unheard { .. } = story.bystander {
+                // The clients of a network that is gone wait for minutes.
+                seen.extend(client.so_far()?);
+            } else {
+                client.close();
+                seen.extend(client.rest()?);
+            }
         }
         Ok(Played { did, seen, load, probes })
     }
@@ -323,7 +331,19 @@ impl Players {
                 self.signal(role, name, pid, signal)?;
                 return Ok(None);
             }
-            Bystander::Client { verb, count } => {
+            Bystander::Stops { name, grace_ms } => {
+                self.signal(role, name, pid, nix::libc::SIGTERM)?;
+                pass(grace_ms);
+                self.signal(role, name, pid, nix::libc::SIGKILL)?;
+                return Ok(None);
+            }
+            Bystander::Debugs { name } => {
+                let mut bystander = self.program("bystander");
+                let status = bystander.args(["debug", name, &pid.to_string()]).status()?;
+                ensure!(status.success(), "the debugger could not attach: {status}");
+                return Ok(None);
+            }
+            Bystander::Client { verb, count } | Bystander::Unheard { verb, count, .. } => {
                 let known = if verb == "keep-alive" {
                     What::AnsweredAndKept
                 } else {
@@ -331,11 +351,6 @@ impl Players {
                 };
                 (vec![verb.into(), address()?.into(), count.to_string()], count, known)
             }
-            Bystander::Unheard { count } => (
-                vec!["connect".into(), address()?.into(), count.to_string()],
-                count,
-                What::Connected,
-            ),
             Bystander::KeepsCalling => (vec!["every".into(), address()?.into(), PERIOD_MS.into()], 3, What::Answered),
         };
         let mut client = Player::start(self.program("bystander").args(args))?;
@@ -445,6 +460,11 @@ fn reads(story: &Story) -> bool {
     !matches!(story.program, Program::Victim(args) if never(args))
 }
 
+/// Its manager holds the listener.
+fn is_socket_unit(story: &Story) -> bool {
+    matches!(story.program, Program::Victim(args) if args.contains(&INHERITED))
+}
+
 /// The address that clients call, from the address that the server printed.
 fn called_at(story: &Story, address: String) -> anyhow::Result<String> {
     let Some(ip) = story.called_at else { return Ok(address) };
@@ -516,6 +536,11 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
                 Err(e) => bail!("a player stopped answering ({e}) after {kept:?}"),
             }
         }
+    }
+
+    /// What it has printed meanwhile.
+    fn so_far(&mut self) -> anyhow::Result<Vec<T>> {
+        self.lines.try_iter().collect()
     }
 
     /// The remaining lines, up to its exit.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::play::{Played, Role};
 use crate::runtime::{Did, Kill, Stop};
-use crate::story::{Bystander, Expected, Story};
+use crate::story::{self, Bystander, Expected, Story};
 use crate::victim::Totals;
 
 /// A clean exit without knowledge of what clients saw.
@@ -118,7 +118,9 @@ impl Case {
                 differs.push(format!("{axis}: expected {wanted}, judged {}", judged[axis]));
             }
         }
-        let unclean = !["clean", "unknown", "undecided-connections", WITHOUT_SOCKETS].contains(&verdict);
+        // Of a unit, which has no replica, refused clients are usual.
+        let is_usual = self.story().subject == story::Kind::Unit && verdict == "refused-connections";
+        let unclean = !is_usual && !["clean", "unknown", "undecided-connections", WITHOUT_SOCKETS].contains(&verdict);
         if judged["unclean"] != unclean {
             differs.push(format!("unclean: expected {unclean}, judged {}", judged["unclean"]));
         }
@@ -304,7 +306,7 @@ impl Case {
             (_, traffic) => traffic,
         };
         let clients = match self.story().bystander {
-            Bystander::Client { count, .. } | Bystander::Unheard { count } => count as u64,
+            Bystander::Client { count, .. } | Bystander::Unheard { count, .. } => count as u64,
             _ => 0,
         };
         for (what, of) in [

@@ -26,7 +26,8 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Mounts, Scope};
-use crate::sys::{boot_now, kill};
+use crate::socket_unit::{INHERITED, SocketUnit};
+use crate::sys::{boot_now, kill, set_default};
 
 /// What to run, and how to stop it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -146,14 +147,21 @@ pub enum Did {
 const LIFETIME_NS: u64 = 180_000_000_000;
 const ROUND: u16 = 5;
 
+/// As a runtime leaves a container's signals. A shell starts what runs in the background with SIGINT and SIGQUIT ignored, and a program
+/// inherits that.
+fn default_interrupts() -> Result<()> {
+    [libc::SIGINT, libc::SIGQUIT].into_iter().try_for_each(set_default)
+}
+
 /// Entry point of the `stand-in-runtime` binary; its exit code.
 pub fn main(args: &[String]) -> i32 {
     let result = match args {
         [verb, spec] if verb == "run" => run(spec),
         [verb, spec] if verb == "shim" => {
-            let result = serde_json::from_str(spec)
-                .map_err(Error::from)
-                .and_then(|spec: Spec| Shim::new(spec)?.live());
+            let result = serde_json::from_str(spec).map_err(Error::from).and_then(|spec: Spec| {
+                default_interrupts()?;
+                Shim::new(spec)?.live()
+            });
             if let Err(e) = &result {
                 emit(&Did::Failed { what: e.to_string() });
             }
@@ -206,12 +214,15 @@ struct Shim {
     kill_at: Option<(u64, Kill)>,
     frozen: bool,
     ready: bool,
+    socket: Option<SocketUnit>,
 }
 
 impl Shim {
     fn new(spec: Spec) -> Result<Shim> {
+        let socket = spec.command.iter().any(|word| word == INHERITED);
+        let socket = socket.then(SocketUnit::listen).transpose()?;
         let scope = Scope::create(&spec.mounts, &spec.scope, spec.memory_limit)?;
-        match Shim::start(&spec, &scope) {
+        match Shim::start(&spec, &scope, socket.as_ref()) {
             Ok((main, output)) => Ok(Shim {
                 spec,
                 scope,
@@ -221,6 +232,7 @@ impl Shim {
                 kill_at: None,
                 frozen: false,
                 ready: false,
+                socket,
             }),
             Err(e) => {
                 let _ = scope.remove();
@@ -229,7 +241,7 @@ impl Shim {
         }
     }
 
-    fn start(spec: &Spec, scope: &Scope) -> Result<(Child, PipeReader)> {
+    fn start(spec: &Spec, scope: &Scope, socket: Option<&SocketUnit>) -> Result<(Child, PipeReader)> {
         emit(&Did::Created {
             at: boot_now(),
             shim: std::process::id(),
@@ -242,10 +254,11 @@ impl Shim {
             unshare(CloneFlags::CLONE_NEWPID).map_err(|e| Error::other(format!("unshare the pid namespace: {e}")))?;
         }
         let (output, stdout) = std::io::pipe()?;
+        let command = socket.map_or_else(|| spec.command.clone(), |socket| socket.handed_to(&spec.command));
         let mut main = Command::new(std::env::current_exe()?)
             .arg("init")
             .arg(&spec.directory)
-            .args(&spec.command)
+            .args(command)
             .stdin(Stdio::piped())
             .stdout(stdout)
             .spawn()?;
@@ -270,7 +283,10 @@ impl Shim {
     }
 
     fn live(mut self) -> Result<()> {
-        let result = self.watch();
+        let result = self.watch().and_then(|()| match &self.socket {
+            Some(socket) => socket.serve_until_closed(std::io::stdin().as_fd()),
+            None => Ok(()),
+        });
         if result.is_err() {
             let _ = self.main.kill();
             if self.frozen {

@@ -57,14 +57,25 @@ pub enum Bystander {
         when: When,
         from: Whence,
     },
+    /// Stops the main process of its own accord: SIGTERM, and SIGKILL so much later, from the host.
+    Stops {
+        name: &'static str,
+        grace_ms: u64,
+    },
+    /// Attached to the main process from before the stop on.
+    Debugs {
+        name: &'static str,
+    },
     /// So many connections, made before the stop: see `crate::bystander`.
     Client {
         verb: &'static str,
         count: usize,
     },
-    /// So many connections without a request, made before the stop; at the stop their network is gone, and they wait.
+    /// So many connections, made before the stop: see `crate::bystander`. At the stop their network is gone, and they wait.
     Unheard {
+        verb: &'static str,
         count: usize,
+        loss: Loss,
     },
     /// A request every 50 ms, from before the stop until after the end.
     KeepsCalling,
@@ -80,6 +91,15 @@ pub enum Bystander {
         /// A kubelet probes it all the while, from a cgroup of its own.
         probed: bool,
     },
+}
+
+/// What takes a server's packets away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its network has no route to the clients any more.
+    Route,
+    /// The link to the clients drops all.
+    Link,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::libc;
+use nix::sched::CloneFlags;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{ForkResult, Pid};
 
@@ -281,6 +282,36 @@ pub fn fork(act: impl FnOnce()) -> Result<Pid> {
     }
 }
 
+/// As [`fork`], but this process waits in the kernel until the child has exited, as one that has called vfork(2): SIGKILL alone ends that
+/// wait.
+///
+/// # Errors
+/// As clone(2).
+pub fn wait_for(act: impl Fn()) -> Result<()> {
+    // Of the child's own copy, for it shares no memory.
+    let mut stack = vec![0; 256 << 10];
+    let run = Box::new(|| {
+        act();
+        0
+    });
+    #[expect(unsafe_code, reason = "nix's clone is unsafe")]
+    // SAFETY: this process has one thread, and the child shares no memory with it: it may do what this one may.
+    unsafe { nix::sched::clone(run, &mut stack, CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD)) }?;
+    Ok(())
+}
+
+/// The listener that this process was started with, under that number, and that nothing here has used yet.
+///
+/// # Errors
+/// The number is no open file descriptor.
+pub fn inherited(fd: i32) -> Result<std::net::TcpListener> {
+    use std::os::fd::FromRawFd as _;
+    std::fs::read_link(format!("/proc/self/fd/{fd}"))?;
+    #[expect(unsafe_code, reason = "an inherited file descriptor has a number only")]
+    // SAFETY: it is open, and the listener is its only owner in this process, which calls this once.
+    Ok(unsafe { std::net::TcpListener::from_raw_fd(fd) })
+}
+
 /// Exits the calling thread alone, as exit(2) of the kernel does: the process goes on in its other threads.
 pub fn exit_thread(code: i32) -> ! {
     #[expect(unsafe_code, reason = "std ends the whole process when its first thread returns")]
@@ -291,11 +322,25 @@ pub fn exit_thread(code: i32) -> ! {
     std::process::abort()
 }
 
-/// Has the kernel answer EPERM to every bpf(2) of this process and of what it becomes, as a seccomp profile does.
+/// Has the kernel answer with an error to every bpf(2) of this process and of what it becomes: EPERM as a seccomp profile does, EACCES as
+/// SELinux does.
 ///
 /// # Errors
 /// As prctl(2).
-pub fn refuse_bpf() -> Result<()> {
+pub fn refuse_bpf(code: i32) -> Result<()> {
+    filter(libc::SYS_bpf, libc::SECCOMP_RET_ERRNO | code as u32)
+}
+
+/// Has the kernel end this process by SIGSYS at that system call.
+///
+/// # Errors
+/// As prctl(2).
+pub fn kill_at(call: libc::c_long) -> Result<()> {
+    filter(call, libc::SECCOMP_RET_KILL_PROCESS)
+}
+
+/// The kernel's answer to one system call.
+fn filter(call: libc::c_long, answer: u32) -> Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -303,8 +348,8 @@ pub fn refuse_bpf() -> Result<()> {
     // The first field of the filter's input is the number of the call.
     let mut filter = [
         step(LOAD, 0, 0, 0),
-        step(EQUAL, 0, 1, libc::SYS_bpf as u32),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(EQUAL, 0, 1, call as u32),
+        step(RETURN, 0, 0, answer),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog {

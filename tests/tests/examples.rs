@@ -11,7 +11,7 @@ use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::free_port;
 use epitaph_tests::jaeger::Jaeger;
 use epitaph_tests::machine::is_root;
-use epitaph_tests::monitoring::{Daemon, program};
+use epitaph_tests::monitoring::{Daemon, literal, program};
 use epitaph_tests::play::Players;
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
@@ -66,7 +66,8 @@ fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
     let epitaph = Epitaph::copied(&agent_program(&binaries()), directory.path())?;
     let url = format!("http://127.0.0.1:{port}");
     let mut to = vec!["--otlp", &url, "--otlp-protocol", "grpc"];
-    to.extend(["--set", "otlp.metrics=false", "--set", "otlp.logs=true"]);
+    // Metrics are on, as by default: neither the collector nor Jaeger takes them.
+    to.extend(["--set", "otlp.logs=true"]);
     let agent = Service::start(&epitaph, directory.path(), &to)?;
     play("abort")?;
     agent.until("epitaph_export_spans_total", &[r#"outcome="exported""#], 1.0)?;
@@ -114,24 +115,37 @@ fn a_collector_passes_terminations_on_to_jaeger() -> anyhow::Result<()> {
     })
 }
 
+/// The manifest names the Jaeger that the tests run. Version 2.N of the program is version 1.(N + 63) of the module: both are tagged together.
+#[test]
+fn the_examples_jaeger_is_the_tested_one() -> anyhow::Result<()> {
+    let modules = fs::read_to_string(root().join("xtask/jaeger/go.mod"))?;
+    let mut words = modules
+        .split_whitespace()
+        .skip_while(|word| *word != "github.com/jaegertracing/jaeger");
+    let module = words
+        .nth(1)
+        .and_then(|version| version.strip_prefix("v1."))
+        .context("no Jaeger")?;
+    let (minor, patch) = module.split_once('.').context("no patch")?;
+    let version = format!("2.{}.{patch}", minor.parse::<u32>()? - 63);
+    let example = fs::read_to_string(root().join("deploy/examples/jaeger.yaml"))?;
+    let image = format!("image: jaegertracing/jaeger:{version}\n");
+    ensure!(example.contains(&image), "jaeger.yaml lacks `{}`", image.trim_end());
+    // The pictures are of its pages.
+    let picture = fs::read_to_string(root().join("xtask/src/picture.rs"))?;
+    ensure!(picture.contains(&format!("(v{version})")), "picture.rs lacks v{version}");
+    Ok(())
+}
+
 /// The trace of the story, once the collector has sent its batch.
 fn found(jaeger: &Jaeger) -> anyhow::Result<Value> {
-    until("a trace with error=true and container.stop crashed", || {
+    until("a trace with epitaph.unclean=true and container.stop crashed", || {
         let of_crash = |trace: &Value| trace.to_string().contains("container.stop crashed");
-        let traces = jaeger.traces_with("error", "true")?;
+        let traces = jaeger.traces_with("epitaph.unclean", "true")?;
         let count = traces.len();
         let found = traces.into_iter().find(of_crash);
         Ok(found.ok_or_else(|| format!("none of {count} traces")))
     })
-}
-
-/// A literal block of a YAML file: what stands below `key: |`, without its indentation.
-fn literal(text: &str, key: &str) -> Option<String> {
-    let mut lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |"));
-    let indent = lines.next()?.find(key)? + 2;
-    let inside = |line: &&str| line.trim().is_empty() || line.len() - line.trim_start().len() >= indent;
-    let block = lines.take_while(inside).map(|line| line.get(indent..).unwrap_or_default());
-    Some(block.collect::<Vec<_>>().join("\n") + "\n")
 }
 
 fn play(name: &str) -> anyhow::Result<()> {

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context as _, ensure};
 use epitaph_tests::agent::program;
+use epitaph_tests::cgroup::{Mounts, Scope};
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::machine::is_root;
 use epitaph_tests::play::{Players, Role};
@@ -14,8 +15,9 @@ use epitaph_tests::runtime::Stop;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::{Program, Story};
-use epitaph_tests::sys::kill;
+use epitaph_tests::sys::{kill, random_hex};
 use epitaph_tests::timeout::{TIMEOUT, holds, until};
+use epitaph_tests::watch::Watch;
 use serde_json::{Value, json};
 
 fn binaries() -> PathBuf {
@@ -202,5 +204,66 @@ fn containers_that_ran_before_the_agent_and_their_names() -> anyhow::Result<()> 
     ] {
         assert!(replayed.contains(name), "{name} in {replayed}");
     }
+    Ok(())
+}
+
+/// A server, as `Type=forking` has it: its launcher has exited, and PID 1 is its parent. None where an orphan gets another one.
+fn daemon(of: &Scope) -> anyhow::Result<Option<i32>> {
+    let script = format!(
+        "echo 0 >'{}'; '{}' serve keep-alive 127.0.0.1:0 </dev/null & echo $!",
+        of.home().join("cgroup.procs").display(),
+        binaries().join("victim").display()
+    );
+    let mut launcher = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn()?;
+    let out = BufReader::new(launcher.stdout.take().context("no stdout")?);
+    // In either order.
+    let lines: Vec<String> = out.lines().take(2).collect::<Result<_, _>>()?;
+    ensure!(lines.iter().any(|line| line.starts_with("ready")), "{lines:?}");
+    ensure!(launcher.wait()?.success(), "the launcher failed");
+    let pid = lines.iter().find_map(|line| line.parse().ok()).context("no process id")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok(status.lines().any(|line| line == "PPid:\t1").then_some(pid))
+}
+
+/// The launcher is no termination, and the daemon is the main process, for either.
+#[test]
+fn a_later_agent_judges_a_forking_daemon_as_one_that_saw_its_start() -> anyhow::Result<()> {
+    let test = "a_later_agent_judges_a_forking_daemon_as_one_that_saw_its_start";
+    if !is_root() {
+        skip(test, "observing needs root");
+        return Ok(());
+    }
+    let unit = format!("epitaph-demo-{}.service", random_hex(6)?);
+    let mut early = Watch::start(&program(&binaries()))?;
+    let scope = Scope::create(&Mounts::find()?, &unit, None)?;
+    let Some(pid) = daemon(&scope)? else {
+        scope.remove()?;
+        skip(test, "orphans get another parent than PID 1");
+        return Ok(());
+    };
+    let mut late = Watch::start(&program(&binaries()))?;
+    // Of a signal that asks, the later agent cannot know whether another one came before it.
+    kill(pid, nix::libc::SIGKILL)?;
+    until("the daemon to exit", || {
+        let left = scope.processes()?;
+        Ok(holds(left.is_empty(), || format!("{left:?}")))
+    })?;
+    scope.remove()?;
+    let is_of_unit = |line: &Value| line["type"] == "termination" && line["subject"]["name"] == unit.as_str();
+    let [saw, later] = [early.next(is_of_unit)?, late.next(is_of_unit)?];
+    for line in [&saw, &later] {
+        assert_eq!(line["verdict"], "killed-by-other", "{line}");
+        assert_eq!(line["main"]["pid"], pid, "{line}");
+        assert_eq!(line["status"]["signal"], "SIGKILL", "{line}");
+        assert_eq!(line["kill"]["sender"]["pid"], std::process::id(), "{line}");
+    }
+    assert_eq!(saw["sentence"], later["sentence"], "{saw}\n{later}");
+    assert_eq!(
+        (&saw["cause"], &later["cause"]),
+        (&"external".into(), &"unknown".into()),
+        "{later}"
+    );
+    early.end()?;
+    late.end()?;
     Ok(())
 }

@@ -305,6 +305,7 @@ fn unclean(namespace: &str, name: &str, owner: &str) -> Report {
             request: None,
             begin: now,
             end: now,
+            earlier: Vec::new(),
             unseen: Vec::new(),
             gone: None,
             shutdown: None,

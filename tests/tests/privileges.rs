@@ -227,7 +227,7 @@ fn a_seccomp_profile_is_named() -> anyhow::Result<()> {
     };
     let inside = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_without-bpf"));
-        command.arg(stage.epitaph.binary());
+        command.arg(nix::libc::EPERM.to_string()).arg(stage.epitaph.binary());
         run(command, args)
     };
     let output = inside(&["doctor", "--output", "json"])?;
@@ -243,6 +243,25 @@ fn a_seccomp_profile_is_named() -> anyhow::Result<()> {
         output.err.contains("a seccomp profile") && output.err.contains("allow bpf(2)"),
         "{output:?}"
     );
+    Ok(())
+}
+
+/// SELinux in force, in the default domain of containers: the kernel's answer is the one that a rejected program gets, too.
+#[test]
+fn a_security_module_is_named() -> anyhow::Result<()> {
+    let Some(stage) = Stage::set("a_security_module_is_named")? else {
+        return Ok(());
+    };
+    for args in [&["watch"][..], &["doctor", "--output", "json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_without-bpf"));
+        command.arg(nix::libc::EACCES.to_string()).arg(stage.epitaph.binary());
+        let output = run(command, args)?;
+        assert_eq!(output.code, Some(77), "{output:?}");
+        let shown = output.out.clone() + &output.err;
+        for expected in ["denied by a security module", "agent.seLinuxOptions"] {
+            assert!(shown.contains(expected), "no `{expected}` in {output:?}");
+        }
+    }
     Ok(())
 }
 

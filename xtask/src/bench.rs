@@ -1,9 +1,9 @@
 //! The measurements: builds the agent and the measuring program optimised, and has it measure on this machine.
 
 use std::{
-    ffi::OsString,
+    fs,
     path::PathBuf,
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -13,6 +13,10 @@ use crate::{
     agent::{self, Built},
     bpf, cluster, debian, done, go, shell,
 };
+
+/// The page that has what the API server pays.
+const PAGE: &str = "docs/kubernetes.md";
+const END: &str = "<!-- end -->";
 
 const PARTS: [&str; 9] = [
     "core",
@@ -77,11 +81,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .env("PATH", shell::path())
         .status()
         .with_context(|| format!("running {}", cost.display()))?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(shell::exit_code(status))
 }
 
 /// What the results are recorded under.
@@ -101,59 +101,102 @@ fn etcd() -> Option<PathBuf> {
 /// What a fleet's agents ask of a real API server, with kwok for the kubelets.
 fn api(args: Arguments) -> Result<ExitCode> {
     bpf::build()?;
-    let selection = ["--package", "epitaph-tests", "--bench", "api"];
-    let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes a quarter of an hour; 5,000 agents need 6 GB of memory");
-    fleet(args, &built, &[])
+    fleet(args, None, None)
 }
 
 /// What the observer of a large cluster costs, also while a tenth of the nodes is lost.
 fn observer(args: Arguments) -> Result<ExitCode> {
     let epitaph = agent::build(true)?;
-    let selection = ["--package", "epitaph-tests", "--bench", "api"];
-    let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes half an hour");
-    fleet(args, &built, &["observer".into(), epitaph.into()])
+    fleet(args, Some(("observer", epitaph)), None)
 }
 
 /// What Epitaph writes for a rollout, beside what Kubernetes itself writes for it.
-fn rollout(args: Arguments) -> Result<ExitCode> {
+fn rollout(mut args: Arguments) -> Result<ExitCode> {
+    let record = args.contains("--record").then_some("rollout");
     let epitaph = agent::build(false)?;
-    let selection = ["--package", "epitaph-tests", "--bench", "api"];
-    let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes a quarter of an hour");
-    fleet(args, &built, &["rollout".into(), epitaph.into()])
+    fleet(args, Some(("rollout", epitaph)), record)
 }
 
 /// What many Epitaphs cost the observer, made by an agent whose node is taken over.
-fn epitaphs(args: Arguments) -> Result<ExitCode> {
+fn epitaphs(mut args: Arguments) -> Result<ExitCode> {
+    let record = args.contains("--record").then_some("epitaphs");
     let epitaph = agent::build(true)?;
-    let selection = ["--package", "epitaph-tests", "--bench", "api"];
-    let built = Built::of(&selection, "building the measurement")?;
     shell::log("measuring takes ten minutes");
-    fleet(args, &built, &["epitaphs".into(), epitaph.into()])
+    fleet(args, Some(("epitaphs", epitaph)), record)
 }
 
-/// Runs the measurement of many nodes.
-fn fleet(mut args: Arguments, built: &Built, words: &[OsString]) -> Result<ExitCode> {
+/// Runs the measurement of many nodes: which one, and of which agent. `record`: the name of its tables in [`PAGE`].
+fn fleet(mut args: Arguments, of: Option<(&str, PathBuf)>, record: Option<&str>) -> Result<ExitCode> {
     let size: Option<u32> = args.opt_free_from_str()?;
     done(args)?;
+    if record.is_some() && size.is_some() {
+        bail!("--record is of the whole measurement: leave the number out");
+    }
+    let selection = ["--package", "epitaph-tests", "--bench", "api"];
+    let built = Built::of(&selection, "building the measurement")?;
     let tools = cluster::api_tools()?;
     let kwok = go::build(
         &shell::root().join("xtask/kwok"),
         "sigs.k8s.io/kwok/cmd/kwok",
         "about three minutes on two cores",
     )?;
-    let status = Command::new(built.bench("api")?)
-        .arg(&kwok)
-        .args(words)
+    let mut command = Command::new(built.bench("api")?);
+    command.arg(&kwok);
+    if let Some((which, epitaph)) = of {
+        command.arg(which).arg(epitaph);
+    }
+    command
         .args(size.map(|size| size.to_string()))
-        .env("EPITAPH_CLUSTER_TOOLS", &tools)
-        .status()
-        .context("running the measurement")?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+        .env("EPITAPH_CLUSTER_TOOLS", &tools);
+    let Some(name) = record else {
+        let status = command.status().context("running the measurement")?;
+        return Ok(shell::exit_code(status));
+    };
+    let output = command.stderr(Stdio::inherit()).output().context("running the measurement")?;
+    let tables = String::from_utf8(output.stdout).context("reading the tables")?;
+    print!("{tables}");
+    if !output.status.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let [_, commit] = commit()?;
+    let page = shell::root().join(PAGE);
+    let text = fs::read_to_string(&page).with_context(|| format!("reading {PAGE}"))?;
+    let text = recorded(&text, name, &format!("At {commit}:\n\n{tables}"))?;
+    fs::write(&page, text).with_context(|| format!("writing {PAGE}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `page` with the tables of this measurement in place of those before.
+fn recorded(page: &str, name: &str, tables: &str) -> Result<String> {
+    let begin = format!("<!-- by `cargo xtask bench {name} --record`; do not edit -->\n");
+    let (before, rest) = page
+        .split_once(&begin)
+        .with_context(|| format!("{PAGE} has no line {begin}"))?;
+    let (_, after) = rest
+        .split_once(END)
+        .with_context(|| format!("{PAGE} has no {END} behind {begin}"))?;
+    Ok(format!("{before}{begin}\n{}\n\n{END}{after}", tables.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_replace_those_before_and_nothing_else() {
+        let page = fs::read_to_string(shell::root().join(PAGE)).unwrap();
+        for name in ["rollout", "epitaphs"] {
+            let once = recorded(&page, name, "| a |\n|---|\n").unwrap();
+            assert!(
+                once.contains("--record`; do not edit -->\n\n| a |\n|---|\n\n<!-- end -->\n"),
+                "{once}"
+            );
+            let twice = recorded(&once, name, "| b |\n|---|\n").unwrap();
+            assert_eq!(once.replace("| a |", "| b |"), twice);
+        }
+        assert!(recorded(&page, "nothing", "").is_err());
+    }
 }

@@ -154,9 +154,24 @@ pub fn epoch() -> Result<i64> {
 
 /// The commit, with `-dirty` if files differ from it. None outside a git checkout.
 pub fn revision() -> Option<String> {
-    let commit = git(&["rev-parse", "HEAD"]).ok()?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_ok_and(|files| !files.is_empty());
+    revision_of(&shell::root())
+}
+
+pub fn revision_of(checkout: &Path) -> Option<String> {
+    let commit = git_in(checkout, &["rev-parse", "--verify", "HEAD"]).ok()?;
+    let changed = git_in(checkout, &["status", "--porcelain", "--untracked-files=no"]).is_ok_and(|files| !files.is_empty());
     Some(if changed { format!("{commit}-dirty") } else { commit })
+}
+
+/// Files below that directory that are in no commit, and not ignored.
+pub fn untracked(checkout: &Path, below: &str) -> Result<String> {
+    git_in(checkout, &["ls-files", "--others", "--exclude-standard", "--", below])
+}
+
+/// The commit of the tag `v<version>`.
+pub fn tagged(checkout: &Path, version: &str) -> Option<String> {
+    let tag = format!("refs/tags/v{version}^{{commit}}");
+    git_in(checkout, &["rev-parse", "--verify", "--quiet", &tag]).ok()
 }
 
 /// The remote that the checkout came from, if its address is public: https, and without a user's name or password.
@@ -166,5 +181,9 @@ pub fn source() -> Option<String> {
 }
 
 fn git(args: &[&str]) -> Result<String> {
-    shell::read(Command::new("git").current_dir(shell::root()).args(args))
+    git_in(&shell::root(), args)
+}
+
+fn git_in(checkout: &Path, args: &[&str]) -> Result<String> {
+    shell::read(Command::new("git").current_dir(checkout).args(args))
 }

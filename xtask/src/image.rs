@@ -130,6 +130,24 @@ pub fn push(image: &Image, to: &str) -> Result<()> {
     shell::run_quietly(&mut crane, &format!("pushing the image to {to}"))
 }
 
+/// What a registry has at `reference`: its `digest` or `manifest`. None: nothing.
+///
+/// # Errors
+/// The registry does not answer, or refuses.
+pub fn published(what: &str, reference: &str) -> Result<Option<String>> {
+    // The codes of the specification, and Harbor's; a registry without them has the status.
+    const ABSENT: [&str; 4] = ["MANIFEST_UNKNOWN", "NAME_UNKNOWN", "NOT_FOUND", "404 Not Found"];
+    let mut crane = Command::new(crane()?);
+    if is_on_loopback(reference) {
+        crane.arg("--insecure");
+    }
+    match shell::read(crane.args([what, reference])) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if ABSENT.iter().any(|code| error.to_string().contains(code)) => Ok(None),
+        Err(error) => Err(error.context(format!("cannot see whether {reference} is published already"))),
+    }
+}
+
 /// Such a registry has no certificate.
 pub fn is_on_loopback(to: &str) -> bool {
     to.starts_with("127.0.0.1:") || to.starts_with("localhost:")

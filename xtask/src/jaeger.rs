@@ -1,8 +1,8 @@
-//! A real Jaeger, for `--otlp` and for the tests.
+//! A real Jaeger, with the configuration of deploy/examples/jaeger.yaml, for `--otlp` and for the tests.
 
 use std::{
     fs::{self, File},
-    net::{TcpListener, UdpSocket},
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::Duration,
@@ -13,30 +13,20 @@ use pico_args::Arguments;
 
 use crate::{done, go, http, shell};
 
-const PROGRAM: &str = "github.com/jaegertracing/jaeger/cmd/all-in-one";
+const PROGRAM: &str = "github.com/jaegertracing/jaeger/cmd/jaeger";
+const EXAMPLE: &str = "deploy/examples/jaeger.yaml";
 pub const HOST: &str = "127.0.0.1";
-const ADMIN: u16 = 14269;
 pub const QUERY: u16 = 16686;
 pub const OTLP_GRPC: u16 = 4317;
 const OTLP_HTTP: u16 = 4318;
-const COLLECTOR: u16 = 14250;
-/// What docs/kubernetes.md advises.
-const UI: &str = r#"{"topTagPrefixes": ["epitaph.sentence", "epitaph.remedy", "epitaph.verdict"]}"#;
-/// Every listener that the program has: left alone, most of them would be open to the network.
-const TCP: &[(&str, u16)] = &[
-    ("--admin.http.host-port", ADMIN),
-    ("--query.http-server.host-port", QUERY),
-    ("--query.grpc-server.host-port", 16685),
-    ("--collector.otlp.grpc.host-port", OTLP_GRPC),
-    ("--collector.otlp.http.host-port", OTLP_HTTP),
-    ("--collector.grpc-server.host-port", COLLECTOR),
-    ("--collector.http-server.host-port", 14268),
-    ("--http-server.host-port", 5778),
-];
-const UDP: &[(&str, u16)] = &[
-    ("--processor.jaeger-binary.server-host-port", 6832),
-    ("--processor.jaeger-compact.server-host-port", 6831),
-    ("--processor.zipkin-compact.server-host-port", 5775),
+const HEALTH: u16 = 13133;
+const QUERY_GRPC: u16 = 16685;
+/// The example's configuration has the listeners open to the network, unless a variable has another address.
+const LISTENERS: [(&str, u16); 4] = [
+    ("QUERY", QUERY),
+    ("OTLP_GRPC", OTLP_GRPC),
+    ("OTLP_HTTP", OTLP_HTTP),
+    ("HEALTH", HEALTH),
 ];
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
@@ -53,7 +43,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 
 /// Where the program is, built if need be.
 pub fn path() -> Result<PathBuf> {
-    go::build(&shell::root().join("xtask/jaeger"), PROGRAM, "two to three minutes")
+    go::build(
+        &shell::root().join("xtask/jaeger"),
+        PROGRAM,
+        "about five minutes on two cores",
+    )
 }
 
 fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
@@ -71,11 +65,7 @@ fn serve(program: &Path, ui: Option<&Path>) -> Result<ExitCode> {
         ),
     }
     let status = child.wait().context("waiting for Jaeger")?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(shell::exit_code(status))
 }
 
 /// A Jaeger that answers, with the pages of `ui`.
@@ -87,11 +77,15 @@ pub fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
     }
     let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
 
+    let settings = settings(&log.with_file_name("jaeger"))?;
     let mut command = tied(program);
-    for (flag, port) in TCP.iter().chain(UDP) {
-        command.arg(format!("{flag}={HOST}:{port}"));
-    }
-    command.arg(format!("--reporter.grpc.host-port={HOST}:{COLLECTOR}"));
+    command
+        .arg("--config")
+        .arg(settings.join("config.yaml"))
+        .arg("--set=service.telemetry.metrics.level=none")
+        .arg(format!("--set=extensions.jaeger_query.grpc.endpoint={HOST}:{QUERY_GRPC}"))
+        .env("UI", settings.join("ui.json"))
+        .envs(LISTENERS.map(|(name, port)| (name, format!("{HOST}:{port}"))));
     if let Some(dir) = ui {
         let index = dir.join("index.html");
         if !index.is_file() && !dir.join("index.html.gz").is_file() {
@@ -100,16 +94,10 @@ pub fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
                 dir.display()
             );
         }
-        // Jaeger watches the directory, and logs each change of any file in it: its own log must be elsewhere.
-        let settings = log.with_file_name("jaeger-ui");
-        fs::create_dir_all(&settings).with_context(|| format!("creating {}", settings.display()))?;
-        let settings = settings.join("settings.json");
-        fs::write(&settings, UI).with_context(|| format!("writing {}", settings.display()))?;
-        command
-            .arg("--query.static-files")
-            .arg(dir)
-            .arg("--query.ui-config")
-            .arg(settings);
+        command.arg(format!(
+            "--set=extensions.jaeger_query.ui.assets_path={:?}",
+            dir.display().to_string()
+        ));
     }
     shell::log(format_args!("starting Jaeger, its log in {}", log.display()));
     let mut child = command
@@ -122,6 +110,19 @@ pub fn start(program: &Path, ui: Option<&Path>) -> Result<Child> {
     Ok(child)
 }
 
+/// The example's files in `dir`. Jaeger watches the directory, and logs each change in it: its own log must be elsewhere.
+fn settings(dir: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    let example = shell::root().join(EXAMPLE);
+    let text = fs::read_to_string(&example).with_context(|| format!("reading {}", example.display()))?;
+    for name in ["config.yaml", "ui.json"] {
+        let block = literal(&text, name).with_context(|| format!("{EXAMPLE} has no {name}"))?;
+        let file = dir.join(name);
+        fs::write(&file, block).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(dir.to_owned())
+}
+
 /// A server that ends with this task, however that ends, where util-linux can see to it.
 pub fn tied(program: &Path) -> Command {
     let Some(setpriv) = shell::which("setpriv") else {
@@ -132,10 +133,19 @@ pub fn tied(program: &Path) -> Command {
     command
 }
 
+/// A literal block of a YAML file: what stands below `key: |`, without its indentation.
+fn literal(text: &str, key: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| line.trim() != format!("{key}: |"));
+    let indent = lines.next()?.find(key)? + 2;
+    let inside = |line: &&str| line.trim().is_empty() || line.len() - line.trim_start().len() >= indent;
+    let block = lines.take_while(inside).map(|line| line.get(indent..).unwrap_or_default());
+    Some(block.collect::<Vec<_>>().join("\n") + "\n")
+}
+
 fn free_ports() -> Result<()> {
-    let tcp = TCP.iter().filter(|(_, port)| TcpListener::bind((HOST, *port)).is_err());
-    let udp = UDP.iter().filter(|(_, port)| UdpSocket::bind((HOST, *port)).is_err());
-    let taken: Vec<String> = tcp.chain(udp).map(|(_, port)| port.to_string()).collect();
+    let ports = LISTENERS.iter().map(|(_, port)| *port).chain([QUERY_GRPC]);
+    let taken = ports.filter(|port| TcpListener::bind((HOST, *port)).is_err());
+    let taken: Vec<String> = taken.map(|port| port.to_string()).collect();
     if !taken.is_empty() {
         bail!(
             "port {} of {HOST} is in use, probably by another Jaeger or collector: stop that process, or send to it",
@@ -157,7 +167,7 @@ fn ready(child: &mut Child, log: &Path) -> Result<()> {
             );
         }
         let answers = |port, path| http::get(port, path).is_ok_and(|(status, _)| status == 200);
-        Ok((answers(ADMIN, "/") && answers(QUERY, "/api/services")).then_some(()))
+        Ok((answers(HEALTH, "/status") && answers(QUERY, "/api/services")).then_some(()))
     })?;
     if ready.is_none() {
         let _ = child.kill();

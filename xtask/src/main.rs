@@ -128,7 +128,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "bench",
-        flags: "[--only core|density|signals|connections|exits|agents|journal|attacks|parts] [--record] | api [NODES] | observer [NODES] | rollout [PODS] | epitaphs [NUMBER]",
+        flags: "[--only core|density|signals|connections|exits|agents|journal|attacks|parts] [--record] | api [NODES] | observer [NODES] | rollout [PODS | --record] | epitaphs [NUMBER | --record]",
         about: "measure the cost of observing, compared with an empty probe and bpftrace, and the speed of the core; with attacks (only if named, \
                 half an hour): the share of verdicts kept next to a hostile container; with parts (only if named): what each part of the \
                 probe of signals costs; prints a table with the last three results (root), names what is worse by more than 5 %, and with --record \
@@ -136,7 +136,7 @@ const TASKS: &[Task] = &[
                 api: what the agents of 50, 500 and 5,000 nodes ask of a real API server, with kwok for the kubelets; \
                 observer: what the observer of 50, 150 and 500 nodes costs, and a tenth of them that is lost at once; \
                 rollout: what Epitaph writes for a rollout of 1,000 pods, beside what Kubernetes writes for it; \
-                epitaphs: what 20,000 Epitaphs cost the observer",
+                epitaphs: what 20,000 Epitaphs cost the observer; with --record these two write their tables into docs/kubernetes.md",
         run: bench::task,
     },
     Task {
@@ -178,7 +178,8 @@ const TASKS: &[Task] = &[
         flags: release::FLAGS,
         about: "a release: while the checkout has another version, show where the version stands and what the changelog becomes, and with \
                 --write write both; then, with this version, build programs, image, chart, package, checksums and a statement of their \
-                origin into target/release-artefacts. --push: image and chart to a registry; --minisign: sign the checksums",
+                origin into target/release-artefacts. --push: image and chart to a registry, from the commit of the version's tag, and never over \
+                another image or chart; --minisign: sign the checksums",
         run: release::task,
     },
     Task {

@@ -65,7 +65,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
 fn of_jaeger(mut args: Arguments) -> Result<PathBuf> {
     let ui: PathBuf = args
         .value_from_os_str("--ui", |dir| Ok::<_, std::convert::Infallible>(dir.into()))
-        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `yarn install` and `yarn build` in its repository, of Jaeger's own version (v1.62.0)")?;
+        .context("--ui DIR names the built pages of jaeger-ui: packages/jaeger-ui/build after `yarn install` and `yarn build` in its repository, of the release that belongs to Jaeger (v2.13.0)")?;
     done(args)?;
     browser()?;
     let epitaph = agent::build(false)?;

@@ -28,11 +28,7 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
     };
     shell::log("playing the programs");
     let status = command.status().with_context(|| format!("running {}", demo.display()))?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(shell::exit_code(status))
 }
 
 /// Installs the programs of the everyday tests; false where that is impossible.

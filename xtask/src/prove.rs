@@ -224,15 +224,23 @@ fn run(tier: &Tier, stamp: &Stamp) -> Result<Outcome> {
     })
 }
 
-/// The totals, if this is a closing line of `cargo xtask test`: `12 passed, 0 failed, 1 skipped`.
+/// The totals, if this is a closing line of `cargo xtask test`: `12 passed, 0 failed, 1 skipped`. A tier with goals has
+/// `, goals missed: 1` behind it.
 pub fn closing(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         [passed, "passed,", failed, "failed,", skipped, "skipped"]
-            if [passed, failed, skipped].iter().all(|number| number.parse::<u64>().is_ok()) =>
-        {
-            Some(line.to_owned())
-        }
+        | [
+            passed,
+            "passed,",
+            failed,
+            "failed,",
+            skipped,
+            "skipped,",
+            "goals",
+            "missed:",
+            _,
+        ] if [passed, failed, skipped].iter().all(|number| number.parse::<u64>().is_ok()) => Some(line.to_owned()),
         _ => None,
     }
 }
@@ -362,6 +370,7 @@ mod tests {
     #[test]
     fn only_a_closing_line_is_a_total() {
         assert!(closing("2184 passed, 0 failed, 3 skipped").is_some());
+        assert!(closing("7 passed, 0 failed, 0 skipped, goals missed: 1").is_some());
         assert!(closing("test result: ok. 1 passed; 0 failed; 0 ignored").is_none());
         assert!(closing("all passed, none failed, some skipped").is_none());
     }

@@ -32,9 +32,5 @@ pub fn task(args: Arguments) -> Result<ExitCode> {
         .env("PATH", shell::path())
         .status()
         .context("running random-histories")?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(shell::exit_code(status))
 }

@@ -81,12 +81,19 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             options.push.is_none() || !options.one_arch,
             "what is pushed is for amd64 and arm64: leave --one-arch out"
         );
+        if options.push.is_some() {
+            is_the_tags(&shell::root(), &version)?;
+        }
         let made = artefacts(&options)?;
         if let Some(key) = &options.key {
             sign(key, &made.out)?;
         }
         match &options.push {
-            Some(to) => push(&made.image, &made.chart, to)?,
+            Some(to) => {
+                // A build takes long enough to change the checkout meanwhile.
+                is_the_tags(&shell::root(), &version)?;
+                push(&made.image, &made.chart, to)?;
+            }
             None => shell::log(
                 "nothing was pushed: --push HOST/PREFIX pushes the image to HOST/PREFIX/epitaph and the chart to HOST/PREFIX/charts",
             ),
@@ -141,14 +148,37 @@ struct Made {
     chart: PathBuf,
 }
 
+/// What is pushed as a version is the commit of its tag, with nothing changed.
+fn is_the_tags(checkout: &Path, version: &str) -> Result<()> {
+    let head = dist::revision_of(checkout).context("what is pushed is a commit's, and git gives none here")?;
+    ensure!(
+        !head.ends_with("-dirty"),
+        "files differ from the commit: what is pushed must be a commit's; commit, or leave --push out"
+    );
+    // The chart and the archive of `deploy` are of the directory as it is.
+    let untracked = dist::untracked(checkout, "deploy")?;
+    ensure!(
+        untracked.is_empty(),
+        "these files are in no commit, and would be pushed: {}; commit them, or move them away",
+        untracked.lines().collect::<Vec<_>>().join(", ")
+    );
+    let tagged = dist::tagged(checkout, version);
+    ensure!(
+        tagged.as_ref() == Some(&head),
+        "the checkout is at {head}, and {}: what is pushed as {version} must be the commit of that tag. Check it out (git checkout \
+         v{version}), or write another version (cargo xtask release NEXT --write)",
+        match &tagged {
+            Some(commit) => format!("the tag v{version} is {commit}"),
+            None => format!("there is no tag v{version}"),
+        }
+    );
+    Ok(())
+}
+
 /// Builds everything into a directory of the version.
 fn artefacts(options: &Options) -> Result<Made> {
     let version = dist::version();
     if dist::revision().is_some_and(|revision| revision.ends_with("-dirty")) {
-        ensure!(
-            options.push.is_none(),
-            "files differ from the commit: what is pushed must be a commit's; commit, or leave --push out"
-        );
         shell::log("files differ from the commit: these artefacts are for trying only");
     }
     let out = shell::root().join("target/release-artefacts").join(version);
@@ -174,7 +204,7 @@ fn artefacts(options: &Options) -> Result<Made> {
         copy(&deb::build_for(*arch, options.dev)?, &out)?;
     }
     krew::artefacts(options, &arches, &out, epoch)?;
-    let chart = archive_of_chart(&out, epoch)?;
+    let chart = archive_of_chart(&out, epoch, options.push.as_deref())?;
     let files = out.join(format!("epitaph-deploy-{version}.tar.gz"));
     archive(&shell::root(), &FILES, &files, epoch, &[])?;
     if !options.dev {
@@ -235,11 +265,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 /// The program with its units and licence: for hosts without the package.
 fn archive_of_program(arch: Arch, program: &Path, out: &Path, epoch: i64) -> Result<()> {
     let name = format!("epitaph-{}-linux-{}", dist::version(), arch.name());
-    let dir = shell::root().join("target/release-artefacts/tree").join(&name);
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
-    }
-    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    let dir = emptied(&name)?;
     fs::copy(program, dir.join("epitaph")).with_context(|| format!("copying {}", program.display()))?;
     for file in [
         "LICENSE",
@@ -255,11 +281,23 @@ fn archive_of_program(arch: Arch, program: &Path, out: &Path, epoch: i64) -> Res
     archive(parent, &[&name], &out.join(format!("{name}.tar.gz")), epoch, &[])
 }
 
-/// As `helm package`, which gives each archive another time.
-fn archive_of_chart(out: &Path, epoch: i64) -> Result<PathBuf> {
-    let to = out.join(format!("epitaph-chart-{}.tgz", dist::version()));
+/// As `helm package`, which gives each archive another time. The name is that of `helm pull`, so that the checksums fit what is pulled.
+/// `pushed`: where the image will be, HOST/PREFIX.
+fn archive_of_chart(out: &Path, epoch: i64, pushed: Option<&str>) -> Result<PathBuf> {
+    let tree = emptied("chart")?;
+    shell::run_quietly(
+        Command::new("cp")
+            .arg("-r")
+            .arg(shell::root().join("deploy/helm/epitaph"))
+            .arg(&tree),
+        "copying the chart",
+    )?;
+    let metadata = tree.join("epitaph/Chart.yaml");
+    let text = fs::read_to_string(&metadata).with_context(|| format!("reading {}", metadata.display()))?;
+    write(&metadata, &described(&text, dist::source().as_deref(), pushed)?)?;
+    let to = out.join(format!("epitaph-{}.tgz", dist::version()));
     let ignored = ["--exclude=*.orig", "--exclude=*.swp", "--exclude=*.tgz"];
-    archive(&shell::root().join("deploy/helm"), &["epitaph"], &to, epoch, &ignored)?;
+    archive(&tree, &["epitaph"], &to, epoch, &ignored)?;
     // helm writes the file's time into the manifest that it pushes.
     let time = Duration::from_secs(u64::try_from(epoch).context("the time of the commit is before 1970")?);
     File::options()
@@ -268,6 +306,35 @@ fn archive_of_chart(out: &Path, epoch: i64) -> Result<PathBuf> {
         .and_then(|file| file.set_modified(UNIX_EPOCH + time))
         .with_context(|| format!("setting the time of {}", to.display()))?;
     Ok(to)
+}
+
+/// Chart.yaml with what is not known in the checkout, for Artifact Hub: where the source is, and which image the chart has.
+fn described(chart: &str, source: Option<&str>, pushed: Option<&str>) -> Result<String> {
+    const ANNOTATIONS: &str = "\nannotations:\n";
+    let (before, annotations) = chart.split_once(ANNOTATIONS).context("Chart.yaml has no annotations")?;
+    let links = source
+        .map(|url| format!("\nhome: {url}\nsources: [{url}]"))
+        .unwrap_or_default();
+    let images = pushed.map(|to| {
+        let image = format!("{to}/epitaph:{}", dist::version());
+        format!(
+            "  artifacthub.io/images: |\n    - {{name: epitaph, image: {image:?}, platforms: [linux/amd64, linux/arm64]}}\n"
+        )
+    });
+    Ok(format!(
+        "{before}{links}{ANNOTATIONS}{}{annotations}",
+        images.unwrap_or_default()
+    ))
+}
+
+/// A directory below target/release-artefacts/tree.
+fn emptied(name: &str) -> Result<PathBuf> {
+    let dir = shell::root().join("target/release-artefacts/tree").join(name);
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+    Ok(dir)
 }
 
 /// The same files give the same bytes: names in order, one time, one owner, no name of the machine.
@@ -330,11 +397,97 @@ fn push(image: &image::Image, chart: &Path, to: &str) -> Result<()> {
     if to.ends_with('/') || to.contains("://") {
         bail!("--push {to}: write HOST/PREFIX, without a scheme and without a / at the end");
     }
-    image::push(image, &format!("{to}/epitaph:{}", dist::version()))?;
+    let (of_image, of_chart) = (format!("{to}/epitaph:{}", dist::version()), chart_at(to));
+    // Both before the first push: half of a release is none.
+    let published = [
+        (&of_image, image::published("digest", &of_image)?, image.digest.clone()),
+        // A chart is the only layer of its manifest.
+        (
+            &of_chart,
+            image::published("manifest", &of_chart)?,
+            format!("sha256:{}", digest(chart)?),
+        ),
+    ];
+    for (reference, published, ours) in published {
+        ensure!(
+            published.is_none_or(|published| published.contains(&ours)),
+            "{reference} is published, and is not what was built here ({ours}): a published version does not change. Write another one \
+             (cargo xtask release NEXT --write)"
+        );
+    }
+    image::push(image, &of_image)?;
     let mut helm = Command::new(cluster::helm()?);
     helm.arg("push").arg(chart).arg(format!("oci://{to}/{CHART}"));
     if image::is_on_loopback(to) {
         helm.arg("--plain-http");
     }
     shell::run_quietly(&mut helm, &format!("pushing the chart to oci://{to}/{CHART}"))
+}
+
+/// The chart of this version in a registry.
+fn chart_at(prefix: &str) -> String {
+    format!("{prefix}/{CHART}/epitaph:{}", dist::version())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_packaged_chart_names_its_source_and_its_image() {
+        let chart = fs::read_to_string(shell::root().join("deploy/helm/epitaph/Chart.yaml")).expect("the chart");
+        let (url, version) = ("https://git.example/team/epitaph", dist::version());
+        let packaged = described(&chart, Some(url), Some("registry.example/team")).expect("annotations");
+        // Fields of the chart before the annotations, and the image among them.
+        let (fields, annotations) = packaged.split_once("\nannotations:\n").expect("annotations");
+        assert!(fields.ends_with(&format!("\nhome: {url}\nsources: [{url}]")), "{fields}");
+        let image =
+            format!("  artifacthub.io/images: |\n    - {{name: epitaph, image: \"registry.example/team/epitaph:{version}\", ");
+        assert!(annotations.starts_with(&image), "{annotations}");
+        // Nothing is said where nothing is known.
+        assert_eq!(described(&chart, None, None).expect("annotations"), chart);
+    }
+
+    #[test]
+    fn only_the_commit_of_the_versions_tag_is_pushed() {
+        let dir = std::env::temp_dir().join(format!("epitaph-tag-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let git = |args: &[&str]| {
+            let mut git = Command::new("git");
+            git.current_dir(&dir)
+                .args(["-c", "user.name=t", "-c", "user.email=t@example.org"]);
+            // Nobody's own settings: they may sign commits.
+            git.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+            shell::read(git.args(args)).expect("git")
+        };
+        let commit = |text: &str| {
+            fs::write(dir.join("file"), text).expect("a file");
+            git(&["add", "file"]);
+            git(&["commit", "--quiet", "--message", text]);
+        };
+        let refused = |what: &str| {
+            let error = is_the_tags(&dir, "1.2.0").expect_err(what).to_string();
+            assert!(error.contains(what), "{error}");
+        };
+        git(&["init", "--quiet"]);
+        refused("git gives none here");
+        commit("one");
+        refused("there is no tag v1.2.0");
+        git(&["tag", "--annotate", "--message", "1.2.0", "v1.2.0"]);
+        is_the_tags(&dir, "1.2.0").expect("the commit of the tag");
+        fs::write(dir.join("file"), "changed").expect("a file");
+        refused("files differ from the commit");
+        git(&["checkout", "--quiet", "file"]);
+        fs::create_dir_all(dir.join("deploy/chart")).expect("a directory");
+        fs::write(dir.join("deploy/chart/values-prod.yaml"), "password").expect("a file");
+        refused("deploy/chart/values-prod.yaml");
+        fs::remove_dir_all(dir.join("deploy")).expect("the directory is ours");
+        commit("two");
+        refused("the tag v1.2.0 is ");
+        // A branch of that name is no tag.
+        git(&["tag", "--delete", "v1.2.0"]);
+        git(&["branch", "v1.2.0"]);
+        refused("there is no tag v1.2.0");
+        fs::remove_dir_all(&dir).expect("the directory is ours");
+    }
 }

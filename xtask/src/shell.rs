@@ -6,7 +6,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitCode, ExitStatus, Stdio},
     thread,
     time::Duration,
 };
@@ -90,6 +90,11 @@ pub fn succeeds(command: &mut Command) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// A task's own, if it is that of the program which it runs last.
+pub fn exit_code(of: ExitStatus) -> ExitCode {
+    if of.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn shown(command: &Command) -> String {

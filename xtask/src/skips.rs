@@ -1,7 +1,7 @@
 //! Which tests may be skipped, and where: `tests/allowed-skips.txt`.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context as _, Result, bail};
@@ -29,6 +29,7 @@ const CONDITIONS: &[(&str, &str)] = &[
     ),
     ("no-real-time", "`chrt --fifo` is forbidden"),
     ("own-cgroup", "this process is not in the root of the v2 hierarchy"),
+    ("other-reaper", "an orphan of this process gets another parent than PID 1"),
     ("run-by-another", "always: another test runs this one in a process of its own"),
     ("no-jaeger", "no Jaeger could be built: no Go, and no package golang-go"),
     (
@@ -108,6 +109,24 @@ fn makes_network_namespaces() -> bool {
     asked.is_ok_and(|done| done.status.success())
 }
 
+/// As the test of a daemon asks it.
+fn is_reaped_by_pid_1() -> bool {
+    // The orphan lives until its input ends.
+    let script = "exec 3<&0; cat <&3 >/dev/null & echo $!";
+    let shell = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut shell) = shell else { return false };
+    let input = shell.stdin.take();
+    let orphan = shell.wait_with_output().ok();
+    let pid = orphan.and_then(|done| String::from_utf8(done.stdout).ok());
+    let status = pid.and_then(|pid| fs::read_to_string(format!("/proc/{}/status", pid.trim())).ok());
+    drop(input);
+    status.is_some_and(|status| status.lines().any(|line| line == "PPid:\t1"))
+}
+
 /// As the test of clients' losses asks it.
 fn is_real_time_allowed() -> bool {
     let asked = Command::new("chrt").args(["--fifo", "1", "true"]).output();
@@ -167,6 +186,7 @@ pub fn of_this_machine() -> BTreeSet<String> {
         ("no-iproute2", !makes_network_namespaces()),
         ("no-real-time", !is_real_time_allowed()),
         ("own-cgroup", !own.lines().any(|line| line == "0::/")),
+        ("other-reaper", !is_reaped_by_pid_1()),
     ];
     lacking
         .into_iter()

@@ -5,8 +5,11 @@ use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
-    sync::{Mutex, PoisonError, mpsc},
+    process::{ChildStdout, Command, ExitStatus, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::Duration,
 };
@@ -403,18 +406,32 @@ fn threads() -> usize {
     2 * thread::available_parallelism().map_or(1, |processors| processors.get())
 }
 
+/// How long nothing is printed before a look whether the suite is over.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Read by a thread, which is left behind where a process holds the pipe open that outlives the tests.
+fn lines_of(output: ChildStdout) -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut all = BufReader::new(output).split(b'\n');
+        while all.next().is_some_and(|line| sender.send(line).is_ok()) {}
+    });
+    lines
+}
+
+/// Most time of a suite, seconds: a test without an end costs that suite, and not the whole run. Many times what the longest takes.
+const DEADLINE: &str = "1800";
+
 fn play(suite: &Suite, lane: Lane, times: bool, prepare: &(dyn Fn(&mut Command) + Sync), output: &Path) -> Result<Ran> {
-    let mut command = match lane {
-        // The live ones get their turn.
-        Lane::Pure => {
-            let mut nice = Command::new("nice");
-            nice.args(["-n", "5", "--"]).arg(&suite.program);
-            nice
-        }
-        Lane::Live | Lane::Servers => Command::new(&suite.program),
-    };
+    let mut command = Command::new("timeout");
+    // In the foreground: Ctrl-C ends the suite too.
+    command.args(["--foreground", "--verbose", "--kill-after=10", DEADLINE]);
+    // The live ones get their turn.
+    if lane == Lane::Pure {
+        command.args(["nice", "-n", "5", "--"]);
+    }
     prepare(&mut command);
-    command.args(&suite.args).current_dir(&suite.directory);
+    command.arg(&suite.program).args(&suite.args).current_dir(&suite.directory);
     command
         .env("CARGO", shell::cargo_path())
         .env("CARGO_MANIFEST_DIR", &suite.directory);
@@ -424,23 +441,30 @@ fn play(suite: &Suite, lane: Lane, times: bool, prepare: &(dyn Fn(&mut Command) 
     if times && !suite.own_harness {
         times::report_each(&mut command);
     }
-    // A file: a process that outlives the tests would hold a pipe open.
+    // A file: a process that outlives the tests would hold a pipe open. The pipe of the standard output is left when the suite is over.
     let errors = output.join(format!("{}.stderr", suite.name));
     let file = File::create(&errors).with_context(|| format!("creating {}", errors.display()))?;
     let begin = Stopwatch::start();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
-    let (mut printed, mut tests, mut line) = (Vec::new(), Vec::new(), Vec::new());
+    let lines = lines_of(child.stdout.take().context("the pipe that was just asked for")?);
+    let (mut printed, mut tests) = (Vec::new(), Vec::new());
     let mut last = Duration::ZERO;
-    while lines.read_until(b'\n', &mut line).context("reading its output")? > 0 {
-        let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+    loop {
+        let text = match lines.recv_timeout(QUIET) {
+            Ok(line) => String::from_utf8_lossy(&line.context("reading its output")?).into_owned(),
+            Err(RecvTimeoutError::Timeout) if !times::is_over(&child)? => continue,
+            Err(_) => break,
+        };
         let now = begin.elapsed();
         if let Some((name, reported)) = times::of_line(&text) {
             tests.push((name.to_owned(), reported.unwrap_or(now - last)));
             last = now;
         }
+        // At once: what never ends is named here only.
+        if text.contains("has been running for over") {
+            shell::log(format_args!("{}: {text}", suite.name));
+        }
         printed.push(text);
-        line.clear();
     }
     let processors = times::processors(&child)?;
     let status = child.wait()?;
@@ -472,6 +496,26 @@ mod tests {
                 .replace("NAME", name)
                 .replace("TEST", test),
         )
+    }
+
+    /// What it leaves behind holds its standard output open. Without an end the test does not return.
+    #[test]
+    fn a_suite_is_over_although_a_process_that_it_began_is_not() {
+        let output = std::env::temp_dir().join(format!("epitaph-suites-{}", std::process::id()));
+        fs::create_dir_all(&output).unwrap();
+        let suite = Suite {
+            name: "leaves".to_owned(),
+            program: "/bin/sh".into(),
+            args: ["-c", "sleep 86400 & echo $!"].map(str::to_owned).to_vec(),
+            directory: output.clone(),
+            own_harness: true,
+        };
+        let ran = play(&suite, Lane::Live, false, &|_| {}, &output).unwrap();
+        let [left] = ran.printed.try_into().unwrap();
+        // The shell's own: not every machine has a program of that name.
+        let killed = Command::new("/bin/sh").args(["-c", "kill $0", &left]).status().unwrap();
+        assert!(killed.success(), "{left} runs");
+        fs::remove_dir_all(&output).unwrap();
     }
 
     #[test]

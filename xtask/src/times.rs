@@ -64,17 +64,27 @@ pub fn of_line(line: &str) -> Option<(&str, Option<Duration>)> {
     ))
 }
 
+/// The process has ended; it is not waited for.
+pub fn is_over(process: &Child) -> Result<bool> {
+    Ok(stat(process)?.first().is_some_and(|state| state == "Z"))
+}
+
+/// Of its line in /proc, the fields after the name, which may hold anything: state, and 10 fields further user, system, and the same of
+/// children.
+fn stat(process: &Child) -> Result<Vec<String>> {
+    let path = format!("/proc/{}/stat", process.id());
+    let stat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path}: {stat}"))?;
+    Ok(fields.split_whitespace().map(str::to_owned).collect())
+}
+
 /// What a process and its ended children used, once the process has ended; it is not waited for.
 pub fn processors(process: &Child) -> Result<Duration> {
     /// Its output has ended already.
     const TO_EXIT: Duration = Duration::from_secs(600);
-    let path = format!("/proc/{}/stat", process.id());
     let used = shell::found_within(TO_EXIT, || {
-        let stat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-        // After the name, which may hold anything: state, and 10 fields further user, system, and the same of children.
-        let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path}: {stat}"))?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        if fields.first() != Some(&"Z") {
+        let fields = stat(process)?;
+        if fields.first().is_none_or(|state| state != "Z") {
             return Ok(None);
         }
         let ticks = fields.iter().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok());

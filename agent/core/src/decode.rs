@@ -99,13 +99,9 @@ pub fn decode(mut bytes: &[u8]) -> Result<(Boot, Event), DecodeError> {
         Kind::OomVictim => Event::OomVictim(oom_victim(b, form)),
         Kind::CgroupMkdir => Event::CgroupMkdir(cgroup_mkdir(b, form)?),
         Kind::CgroupRmdir => {
-            let id = b.get_u64_le();
-            Event::CgroupRmdir(CgroupRmdir {
-                cgroup: CgroupId {
-                    hierarchy: b.get_u32_le(),
-                    id,
-                },
-            })
+            let (id, hierarchy) = (b.get_u64_le(), b.get_u32_le());
+            let cgroup = CgroupId { hierarchy, id };
+            Event::CgroupRmdir(CgroupRmdir { cgroup })
         }
         Kind::Tcp => Event::Tcp(tcp(b, form)?),
     };

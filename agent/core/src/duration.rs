@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+pub use humantime::DurationError;
 use serde::{Deserialize, Deserializer, Serializer};
 
-pub fn parse(text: &str) -> Result<Duration, humantime::DurationError> {
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
     match text.parse() {
         Ok(millis) => Ok(Duration::from_millis(millis)),
         Err(_) => humantime::parse_duration(text),

@@ -104,12 +104,16 @@ impl TargetState {
 }
 
 /// Signals as a set: bit `number - 1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalSet(pub u64);
 
 impl SignalSet {
     pub const fn contains(self, signal: Signal) -> bool {
         self.0 >> (signal.number() - 1) & 1 != 0
+    }
+
+    pub const fn with(self, signal: Signal) -> SignalSet {
+        SignalSet(self.0 | 1 << (signal.number() - 1))
     }
 }
 
@@ -432,22 +436,13 @@ pub struct Tcp {
     pub remote: SocketAddr,
     /// False if the packet reached no socket (a refused SYN).
     pub has_socket: bool,
-    /// No process holds the socket: not accepted yet, or closed before.
-    pub unheld: bool,
     /// Without a socket: the packet was not a SYN, so the client had a connection.
     pub not_syn: bool,
     /// Of a SYN that met no socket: sent again it has the same, and a new connect has another. None: not recorded, as by older probes.
     pub sequence: Option<u32>,
     /// The event is the end of a connect, and evidence about the remote end: then `cgroup` is the client's own.
     pub client: Option<Client>,
-    /// The socket was closed by the exit of its process, not by close(2).
-    pub by_exit: bool,
-    /// The process ended sending with shutdown(2).
-    pub by_shutdown: bool,
-    /// A process of `cgroup` exited and closed a connection on a handed-over socket that belongs to another cgroup.
-    pub foreign: bool,
-    /// A listener closed, and the sockets are recorded for the subject's own doing only, as [`Armed::ByOwn`].
-    pub by_own: bool,
+    pub close: Close,
     /// `sk_err` at the event; 0 none.
     pub sk_err: u32,
     /// The current process.
@@ -455,6 +450,21 @@ pub struct Tcp {
     pub counts: Option<TcpCounts>,
     /// None: not read, as by older probes.
     pub progress: Option<TcpProgress>,
+}
+
+/// How a socket was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Close {
+    /// No process holds the socket: not accepted yet, or closed before.
+    pub unheld: bool,
+    /// By the exit of its process, not by close(2).
+    pub by_exit: bool,
+    /// The process ended sending with shutdown(2).
+    pub by_shutdown: bool,
+    /// A process of `cgroup` exited and closed a connection on a handed-over socket that belongs to another cgroup.
+    pub foreign: bool,
+    /// A listener closed, and the sockets are recorded for the subject's own doing only, as [`Armed::ByOwn`].
+    pub by_own: bool,
 }
 
 impl Tcp {

@@ -56,6 +56,7 @@ impl CgroupId {
 pub struct Signal(u8);
 
 impl Signal {
+    pub const HUP: Signal = Signal(1);
     pub const ABRT: Signal = Signal(6);
     pub const KILL: Signal = Signal(9);
     pub const TERM: Signal = Signal(15);
@@ -184,6 +185,12 @@ impl Comm {
     pub fn may_be_of_crun(&self) -> bool {
         let name = self.as_bytes();
         name == b"crun" || !name.is_empty() && name.iter().all(u8::is_ascii_digit)
+    }
+
+    /// A shell, which people, probes and hooks start alike.
+    pub fn is_shell(&self) -> bool {
+        const SHELLS: [&[u8]; 8] = [b"sh", b"bash", b"dash", b"ash", b"busybox", b"zsh", b"ksh", b"mksh"];
+        SHELLS.contains(&self.as_bytes())
     }
 
     /// `/usr/lib/systemd/systemd-shutdown`, which PID 1 executes at the end.

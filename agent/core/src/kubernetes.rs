@@ -10,7 +10,7 @@ pub use held::{FailedKill, HeldFacts, Sandbox};
 
 use crate::axes::Cause;
 use crate::event::ExitStatus;
-use crate::ids::Signal;
+use crate::ids::{Comm, Signal};
 use crate::pod::{ContainerKind, PodIdentity, PodOptions, PreStop};
 use crate::shutdown::EndedByShutdown;
 use crate::time::Boot;
@@ -33,8 +33,8 @@ pub struct PodContext {
     pub request: Option<Request>,
     /// The grace period that counted for this termination, shortened by later requests; None unknown.
     pub grace: Option<Duration>,
-    /// `terminationGracePeriodSeconds`, if a node's shutdown, an eviction by the kubelet or a restart of the pod in place stopped the
-    /// container: these give a time of their own, which may be shorter.
+    /// `terminationGracePeriodSeconds`, if a node's shutdown, an eviction by the kubelet, a restart of the pod in place or a delete with 0
+    /// stopped the container: these give a time of their own, which may be shorter.
     pub own_grace: Option<Duration>,
     /// The container's restart rules list its exit code, by name and not as one of all others.
     pub is_listed: bool,
@@ -47,6 +47,8 @@ pub struct PodContext {
     pub shares_pid_namespace: bool,
     /// `state.terminated`, once the API shows it.
     pub reported: Option<Reported>,
+    /// The last OOM kill of another process of this container: the status keeps its mark until the container ends.
+    pub last_oom: Option<EarlierOom>,
     /// Whether an Event `Killing` names this life of the container; None if the Events are not known.
     pub killing: Option<bool>,
     /// What the API may have, and has not shown.
@@ -60,6 +62,8 @@ pub struct PodContext {
 pub enum Unshown {
     /// A deletion request, or one with a shorter grace period: the watch of the pods was away.
     Request,
+    /// The grace period of the first request: 0 is also that of the kubelet's own delete, once all containers have exited.
+    FirstGrace,
     /// A preStop hook: no status has named the id, and a container of the pod has one.
     Hook,
 }
@@ -174,6 +178,13 @@ pub struct PreStopRun {
     pub events_unknown: Option<String>,
 }
 
+/// An OOM kill of another process than the main process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EarlierOom {
+    pub at: Boot,
+    pub comm: Comm,
+}
+
 /// `state.terminated`, as a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reported {
@@ -194,6 +205,9 @@ pub struct PodTerminationFacts {
     pub end: Boot,
     /// Containers with an exit that only the API shows: name and `state.terminated`.
     pub unseen: Vec<(String, Option<Reported>)>,
+    /// Containers that had ended in this termination before, and were started again (KEP-4438): name and verdict of that end, reported by
+    /// itself, where it was unclean.
+    pub earlier: Vec<(String, &'static str)>,
     /// When the pod was gone from the API; true if a watch showed this.
     pub gone: Option<(Boot, bool)>,
     /// The node's shutdown that stopped it, if one did.
@@ -211,10 +225,27 @@ impl PodContext {
         self.stop_reason.as_ref().is_some_and(by)
     }
 
-    /// The setting is the pod's own: a deletion may have asked for another, and a probe has one of its own.
-    pub(crate) fn grace_of_pod(&self) -> Option<Duration> {
-        let of_request = self.request.as_ref().filter(|_| !self.is_by_probe());
-        of_request.and_then(|request| request.spec_grace).or(self.grace)
+    /// `terminationGracePeriodSeconds`; None if it is not known.
+    pub fn spec_grace(&self) -> Option<Duration> {
+        let of_request = self.request.as_ref().and_then(|request| request.spec_grace);
+        // Of a container that stops while its pod lives on, but for a probe's. A force delete shows nothing of the spec.
+        let is_pods = self.request.is_none() && !self.is_by_probe();
+        let of_stop = self.grace.filter(|grace| is_pods && !grace.is_zero());
+        of_request.or(self.own_grace).or(of_stop)
+    }
+
+    /// `terminationGracePeriodSeconds`, and what the deletion asked for instead; None where that is the same, or one is not known.
+    pub fn overridden(&self) -> Option<(Duration, Duration)> {
+        match &self.request {
+            Some(_) if self.may_miss(Unshown::FirstGrace) => None,
+            Some(request) => Some((request.overridden()?, request.grace)),
+            // A delete with 0 removes the object at once: no version shows the request.
+            None => {
+                let asked = self.grace.filter(Duration::is_zero)?;
+                let own = self.own_grace.filter(|own| !own.is_zero())?;
+                Some((own, asked))
+            }
+        }
     }
 
     /// "container `app`", for sentences.

@@ -13,6 +13,7 @@ use crate::tolerances::{PEER_ANSWER, PEER_FORGOTTEN, PEER_PERIOD};
 /// Most peers that are known at once.
 pub const MOST: usize = 16;
 
+#[derive(Default)]
 pub struct Peers {
     nonce: u32,
     /// Our pid in our own pid namespace: the pid in the kernel's records is not known to us.
@@ -48,11 +49,7 @@ impl Peers {
         Peers {
             nonce: nonce & epitaph_ebpf::announcement::NONCE,
             ns_pid,
-            own_received: false,
-            known: Vec::new(),
-            announced: None,
-            answer: false,
-            logged: None,
+            ..Peers::default()
         }
     }
 

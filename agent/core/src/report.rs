@@ -14,7 +14,7 @@ use crate::event::Disposition;
 use crate::ids::{CgroupId, Signal};
 use crate::kubernetes::{HeldFacts, PodContext, PodTerminationFacts};
 use crate::pod::{PodIdentity, Workload};
-use crate::shutdown::{NodeDown, NodeShutdownFacts};
+use crate::shutdown::{NodeDown, NodeShutdownFacts, PodInShutdown};
 use crate::termination::{Actor, MainProcess, OomKill, TerminationFacts, TerminationKey};
 use crate::time::Boot;
 use crate::verdict::held::HeldVerdict;
@@ -25,6 +25,8 @@ use crate::verdict::{self, Case, Judged, ShutdownVerdict, Verdict};
 pub struct Answers {
     pub reports: Vec<Report>,
     pub commands: Vec<Command>,
+    /// Of a kernel record: the own cgroup of the subject that it may be evidence of.
+    pub about: Option<CgroupId>,
 }
 
 impl Answers {
@@ -133,6 +135,14 @@ impl NodeShutdown {
     pub fn judged(facts: NodeShutdownFacts) -> NodeShutdown {
         let verdict = verdict::judge_shutdown(&facts);
         NodeShutdown { facts, verdict }
+    }
+
+    /// Whether a trace of the pod follows, under the pod's own id: the kubelet stopped the pod and it has ended, so that its status comes. The
+    /// containers of other pods have traces of their own, and the agent does not see its own end.
+    pub fn has_trace(&self, pod: &PodInShutdown) -> bool {
+        use crate::axes::ShutdownOutcome::{Bypassed, Unannounced, Unprotected};
+        let is_kubelets = !matches!(self.verdict.outcome, Unprotected | Bypassed | Unannounced) && !self.signs.only_swept();
+        is_kubelets && !pod.is_own && !pod.pod.is_static && pod.stopped.is_some() && pod.ended.is_some()
     }
 }
 

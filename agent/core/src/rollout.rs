@@ -1,16 +1,20 @@
-//! What a rollout cost: the pods of a revision that it replaced, by their Epitaphs, against those of the revision before.
+//! What a rollout cost: the pods that it replaced, by their Epitaphs, against those of the rollout before.
 //!
-//! Unknown stays unknown: a pod without a report is named, and connections that were not observed are counted apart from none.
+//! A pod was replaced by the last rollout to a later revision that had begun when the pod's deletion was requested: the pods of two revisions may
+//! exist side by side when the next rollout begins. Unknown stays unknown: a pod without a report is named, and connections that were not
+//! observed are counted apart from none.
 
 mod forecast;
 mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::render::resource::{EpitaphReport, POD};
 use crate::time::Wall;
+use crate::tolerances::{DELETED_TOGETHER, RECREATED, REQUEST_EARLY};
 
 pub use crate::tolerances::SETTLE;
 pub use forecast::{Forecast, Outlook};
@@ -23,11 +27,27 @@ pub struct KnownRevision {
     pub number: u64,
     /// The pods' label `pod-template-hash` or `controller-revision-hash`.
     pub hash: String,
-    pub created: Option<Wall>,
-    /// Names of its pods that exist.
+    /// Since when its pods are made, by the object: the creation of a ReplicaSet, the last write of a ControllerRevision.
+    pub begun: Option<Wall>,
+    /// A rollback took up a ReplicaSet of before: `begun` is about the first time.
+    pub is_resumed: bool,
+    /// Names of its pods that exist and have not terminated.
     pub pods: BTreeSet<String>,
-    /// Names of its pods that its controller deleted, as far as Events still show it (an hour by default).
+    /// Names of its pods that its controller deleted, as far as Events show it: not all deletions have one.
     pub deleted: BTreeSet<String>,
+    pub replaced: ReplacedPods,
+    /// The strategy `Recreate` ended its pods before the next ReplicaSet was created.
+    pub is_recreated: bool,
+}
+
+/// How many pods of a revision the rollout replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplacedPods {
+    #[default]
+    Unknown,
+    Exactly(u64),
+    /// By a number of pods that were wanted: not all of them need have existed.
+    AtMost(u64),
 }
 
 /// What the end of one revision's pods cost.
@@ -36,6 +56,9 @@ pub struct KnownRevision {
 pub struct RevisionCost {
     /// Absent where the API no longer has the revision.
     pub revision: Option<u64>,
+    /// Revisions before, pods of which the rollout replaced as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also_of: Vec<u64>,
     pub hash: String,
     /// The revision that replaced it; absent for the newest.
     pub replaced_by: Option<u64>,
@@ -48,15 +71,26 @@ pub struct RevisionCost {
     pub verdicts: BTreeMap<String, u64>,
     /// From the deletion request to the last exit, seconds; absent where no request is known.
     pub took: Option<TookSeconds>,
-    pub refused: u64,
-    pub reset: u64,
-    pub cut: u64,
-    pub undecided: u64,
+    /// Absent, as the three below, where the connections of no pod are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undecided: Option<u64>,
     /// Pods whose lost connections are not known.
     pub unobserved: u64,
     /// Pods that the controller deleted and that have no report.
     pub missing: Vec<String>,
-    /// Pods of this revision that terminated before its replacement was created: not a cost of the rollout.
+    /// Pods that were replaced and have no report, named or not; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<u64>,
+    /// Where `unreported` is not known: most pods that can have been replaced; absent where that is not known either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced_at_most: Option<u64>,
+    /// Pods of this revision that terminated before its replacement began: not a cost of the rollout.
     pub before: u64,
     /// Pods that lost connections or terminated uncleanly, the worst first.
     pub worst: Vec<PodCost>,
@@ -84,27 +118,38 @@ pub struct PodCost {
 const WORST: usize = 10;
 
 impl RevisionCost {
-    /// Refused, reset and cut connections that are known.
-    pub fn lost(&self) -> u64 {
-        self.refused + self.reset + self.cut
+    /// Refused, reset and cut connections that are known; None where those of no pod are.
+    pub fn lost(&self) -> Option<u64> {
+        Some(self.refused? + self.reset? + self.cut?)
+    }
+
+    /// Pods whose lost connections are known.
+    pub fn observed(&self) -> u64 {
+        self.pods.saturating_sub(self.unobserved)
+    }
+
+    /// How many replaced pods the connections of which are not known, if these are half of the pods or more: what the others lost is no
+    /// measure of the rollout.
+    pub fn unknown_of_half(&self) -> Option<u64> {
+        let unreported = match (self.unreported, self.replaced_at_most) {
+            (Some(unreported), _) => unreported,
+            (None, most) => most.unwrap_or(0).saturating_sub(self.pods),
+        };
+        let unknown = self.unobserved + unreported.max(self.missing.len() as u64);
+        (unknown > 0 && unknown >= self.observed()).then_some(unknown)
     }
 
     /// Nothing is known: no report, and no pod that should have one.
     fn is_empty(&self) -> bool {
-        self.pods == 0 && self.missing.is_empty()
+        self.pods == 0 && self.before == 0 && self.missing.is_empty() && self.unreported.unwrap_or(0) == 0
     }
 }
 
 /// One for each revision with pods that terminated, the newest first; then revisions that the API no longer has, the latest exit first.
 pub fn costs(reports: &[&EpitaphReport], known: &[KnownRevision]) -> Vec<RevisionCost> {
-    let mut known: Vec<&KnownRevision> = known.iter().collect();
-    known.sort_by_key(|revision| revision.number);
-    let mut costs: Vec<RevisionCost> = known
-        .iter()
-        .enumerate()
-        .map(|(at, revision)| of_known(reports, revision, known.get(at + 1).copied()))
-        .filter(|cost| !cost.is_empty())
-        .collect();
+    let history = History::of(reports, known);
+    let of_known = (0..history.known.len()).map(|at| history.cost(at));
+    let mut costs: Vec<RevisionCost> = of_known.filter(|cost| !cost.is_empty()).collect();
     costs.reverse();
     let names: BTreeSet<&str> = known.iter().map(|revision| revision.hash.as_str()).collect();
     let mut forgotten: Vec<(&str, &str)> = Vec::new();
@@ -139,49 +184,206 @@ fn hash(report: &EpitaphReport) -> &str {
 
 /// The reports that the cost of that revision counts, if the API has the revision.
 pub fn replaced<'a>(reports: &[&'a EpitaphReport], known: &[KnownRevision], number: u64) -> Vec<&'a EpitaphReport> {
-    let Some(revision) = known.iter().find(|revision| revision.number == number) else {
-        return Vec::new();
-    };
-    let later = known.iter().filter(|other| other.number > number);
-    let begin = begin(revision, later.min_by_key(|other| other.number));
-    let own = pods(reports).filter(|report| hash(report) == revision.hash);
-    own.filter(|report| !is_before(report, begin)).collect()
+    let history = History::of(reports, known);
+    let at = history.known.iter().position(|revision| revision.number == number);
+    at.map_or_else(Vec::new, |at| history.terminated(at).replaced)
+}
+
+/// The revisions of a workload, the oldest first, and the reports of their pods.
+struct History<'r, 'k> {
+    reports: Vec<&'r EpitaphReport>,
+    known: Vec<&'k KnownRevision>,
+    /// Of each revision: when its rollout began, if that is known.
+    begins: Vec<Option<Wall>>,
+}
+
+/// The reports of pods of one revision and of those before.
+struct Terminated<'a> {
+    /// By the rollout.
+    replaced: Vec<&'a EpitaphReport>,
+    /// Of the one revision: before the rollout.
+    before: Vec<&'a EpitaphReport>,
+}
+
+impl<'r, 'k> History<'r, 'k> {
+    fn of(reports: &[&'r EpitaphReport], known: &'k [KnownRevision]) -> History<'r, 'k> {
+        let reports: Vec<&EpitaphReport> = pods(reports).collect();
+        let mut known: Vec<&KnownRevision> = known.iter().collect();
+        known.sort_by_key(|revision| revision.number);
+        let mut begins = vec![None; known.len().min(1)];
+        let mut latest = None;
+        for pair in known.windows(2) {
+            // A rollout begins after the one before.
+            let begin = begin(&reports, pair[0], pair[1]).map(|begin| latest.map_or(begin, |latest| begin.max(latest)));
+            latest = begin.or(latest);
+            begins.push(begin);
+        }
+        History { reports, known, begins }
+    }
+
+    fn reports_of(&self, at: usize) -> impl Iterator<Item = &'r EpitaphReport> {
+        let of = self.known[at].hash.as_str();
+        self.reports.iter().copied().filter(move |report| hash(report) == of)
+    }
+
+    /// The revision to which the pod of revision `at` made way; None: its deletion was requested before any of these rollouts.
+    fn made_way(&self, at: usize, report: &EpitaphReport) -> Option<usize> {
+        let next = at + 1;
+        let asked = asked(report);
+        let is_after = |(begin, asked): (Wall, Wall)| Duration::from_nanos(begin.0.saturating_sub(asked.0)) <= REQUEST_EARLY;
+        let has_begun = |of: &usize| self.begins[*of].zip(asked).is_some_and(is_after);
+        let last = (next..self.known.len()).rev().find(has_begun);
+        let is_unknown = asked.is_none() || self.begins.get(next).is_none_or(Option::is_none);
+        last.or(is_unknown.then_some(next))
+    }
+
+    fn terminated(&self, at: usize) -> Terminated<'r> {
+        let of =
+            |of: usize, rollout: Option<usize>| self.reports_of(of).filter(move |report| self.made_way(of, report) == rollout);
+        let mut before: Vec<&EpitaphReport> = of(at, None).collect();
+        let mut replaced: Vec<&EpitaphReport> = of(at, Some(at + 1)).collect();
+        // Nothing replaces the newest: what the older ones lost is the cost of its own rollout.
+        if at + 1 < self.known.len() {
+            replaced.extend((0..at).flat_map(|older| of(older, Some(at + 1))));
+        }
+        if let Some(begin) = self.begins.get(at + 1).copied().flatten()
+            && self.known[at].is_recreated
+            && replaced.is_empty()
+        {
+            replaced = last_deleted(&mut before, begin);
+        }
+        Terminated { replaced, before }
+    }
+
+    /// Of the rollout to the revision after `at`.
+    fn cost(&self, at: usize) -> RevisionCost {
+        let Terminated { replaced, before } = self.terminated(at);
+        let is_replaced = |of: &usize| {
+            let revision = self.known[*of];
+            let has_pods = !revision.pods.is_empty() || matches!(revision.replaced, ReplacedPods::Exactly(1..));
+            has_pods || replaced.iter().any(|report| hash(report) == revision.hash)
+        };
+        let older: Vec<usize> = match at + 1 < self.known.len() {
+            true => (0..at).filter(is_replaced).collect(),
+            false => Vec::new(),
+        };
+        let parts: Vec<usize> = older.iter().copied().chain([at]).collect();
+        let revisions = || parts.iter().map(|of| self.known[*of]);
+        let existing: BTreeSet<&str> = revisions().flat_map(|of| of.pods.iter().map(String::as_str)).collect();
+        let reported = parts.iter().flat_map(|of| self.reports_of(*of));
+        let reported: BTreeSet<&str> = reported.map(|report| report.pod.name.as_str()).collect();
+        let deleted = revisions().flat_map(|of| of.deleted.iter().map(String::as_str));
+        let missing: BTreeSet<&str> = deleted
+            .filter(|name| !reported.contains(name) && !existing.contains(name))
+            .collect();
+        let (evicted, by_controller): (Vec<_>, Vec<_>) = replaced.iter().copied().partition(|report| is_evicted(report));
+        // A pod of a StatefulSet can terminate twice within a rollout.
+        let mut known: BTreeSet<&str> = by_controller.iter().map(|report| report.pod.name.as_str()).collect();
+        known.extend(&existing);
+        known.extend(&missing);
+        let bound = revisions()
+            .map(|of| of.replaced)
+            .reduce(ReplacedPods::and)
+            .unwrap_or_default();
+        let (unreported, replaced_at_most) = bound.unreported(known.len() as u64, missing.len() as u64, evicted.len() as u64);
+        RevisionCost {
+            revision: Some(self.known[at].number),
+            also_of: older.iter().map(|of| self.known[*of].number).collect(),
+            hash: self.known[at].hash.clone(),
+            replaced_by: self.known.get(at + 1).map(|next| next.number),
+            missing: missing.into_iter().map(str::to_owned).collect(),
+            unreported,
+            replaced_at_most,
+            before: before.len() as u64,
+            ..counted(replaced.into_iter())
+        }
+    }
+}
+
+impl ReplacedPods {
+    /// Of two revisions.
+    fn and(self, other: ReplacedPods) -> ReplacedPods {
+        use ReplacedPods::{AtMost, Exactly, Unknown};
+        match (self, other) {
+            (Unknown, _) | (_, Unknown) => Unknown,
+            (Exactly(one), Exactly(two)) => Exactly(one + two),
+            (Exactly(one) | AtMost(one), Exactly(two) | AtMost(two)) => AtMost(one + two),
+        }
+    }
+
+    /// Pods without a report, and where that is not known, most pods that were replaced. `known`: pods that their controller deleted, with a
+    /// report or only by name (`missing`), or that still exist. `evicted`: pods with a report that somebody else ended meanwhile; each may have
+    /// had a replacement, or be one of those that were wanted.
+    fn unreported(self, known: u64, missing: u64, evicted: u64) -> (Option<u64>, Option<u64>) {
+        match self {
+            ReplacedPods::Unknown => (None, None),
+            // A surplus: some of these are pods that the number does not count, and can hide others that have no report.
+            ReplacedPods::Exactly(wanted) | ReplacedPods::AtMost(wanted) if known > wanted => (None, None),
+            ReplacedPods::Exactly(wanted) | ReplacedPods::AtMost(wanted) if known == wanted => (Some(missing), None),
+            ReplacedPods::Exactly(wanted) if evicted == 0 => (Some(wanted - known + missing), None),
+            ReplacedPods::Exactly(wanted) | ReplacedPods::AtMost(wanted) => (None, Some(wanted + evicted)),
+        }
+    }
+}
+
+/// Somebody else than the controller ended the pod: in a rollout, the controller makes another one.
+fn is_evicted(report: &EpitaphReport) -> bool {
+    report.cause.starts_with("evicted-") || matches!(report.cause.as_str(), "deadline" | "node-shutdown")
 }
 
 /// When the replacement of a revision began, if that is known.
-fn begin(revision: &KnownRevision, next: Option<&KnownRevision>) -> Option<Wall> {
+fn begin(reports: &[&EpitaphReport], of: &KnownRevision, next: &KnownRevision) -> Option<Wall> {
     // A rollback continues a revision that was made long before: its creation does not mark the begin of the rollout.
-    next.and_then(|next| next.created)
-        .filter(|begin| revision.created.is_none_or(|created| *begin > created))
-}
-
-fn is_before(report: &EpitaphReport, begin: Option<Wall>) -> bool {
-    let exited = Wall::parse_rfc3339(&report.times.exited);
-    begin.zip(exited).is_some_and(|(begin, exited)| exited < begin)
-}
-
-fn of_known(reports: &[&EpitaphReport], revision: &KnownRevision, next: Option<&KnownRevision>) -> RevisionCost {
-    let begin = begin(revision, next);
-    let is_before = |report: &&EpitaphReport| is_before(report, begin);
-    let own = || pods(reports).filter(|report| hash(report) == revision.hash);
-    let reported: BTreeSet<&str> = own().map(|report| report.pod.name.as_str()).collect();
-    let missing = revision
-        .deleted
-        .iter()
-        .filter(|name| !reported.contains(name.as_str()) && !revision.pods.contains(*name));
-    RevisionCost {
-        revision: Some(revision.number),
-        hash: revision.hash.clone(),
-        replaced_by: next.map(|next| next.number),
-        missing: missing.cloned().collect(),
-        before: own().filter(is_before).count() as u64,
-        ..counted(own().filter(|report| !is_before(report)))
+    let begun = next.begun.filter(|begun| of.begun.is_none_or(|own| *begun > own));
+    if !next.is_resumed {
+        return begun;
     }
+    // Its pods of the first time were replaced by this revision, which lasted until now. Exits do not compare: pods drain for different times.
+    let requests = |hash_of: &str| {
+        let of_hash = pods(reports).filter(|report| hash(report) == hash_of);
+        of_hash.filter_map(asked).collect::<Vec<_>>()
+    };
+    let last = requests(&of.hash).into_iter().max();
+    let earlier = requests(&next.hash).into_iter().filter(|asked| Some(*asked) < last).max();
+    earlier.max(begun)
+}
+
+/// Takes out the pods that were deleted together as the last ones, if they were gone shortly before.
+fn last_deleted<'a>(before: &mut Vec<&'a EpitaphReport>, begin: Wall) -> Vec<&'a EpitaphReport> {
+    let within = |from: Option<Wall>, to: Option<Wall>, limit: Duration| {
+        let between = from
+            .zip(to)
+            .map(|(from, to)| Duration::from_nanos(to.0.saturating_sub(from.0)));
+        between.is_some_and(|between| between <= limit)
+    };
+    if !within(
+        before.iter().filter_map(|report| exited(report)).max(),
+        Some(begin),
+        RECREATED,
+    ) {
+        return Vec::new();
+    }
+    before.sort_by_key(|report| asked(report));
+    let gap = before
+        .windows(2)
+        .rposition(|pair| !within(asked(pair[0]), asked(pair[1]), DELETED_TOGETHER));
+    before.split_off(gap.map_or(0, |gap| gap + 1))
+}
+
+fn exited(report: &EpitaphReport) -> Option<Wall> {
+    Wall::parse_rfc3339(&report.times.exited)
+}
+
+/// The earliest time of the deletion request, or without one the exit: by the clock of the node.
+fn asked(report: &EpitaphReport) -> Option<Wall> {
+    let requested = report.times.requested.as_deref().and_then(Wall::parse_rfc3339);
+    requested.or_else(|| exited(report))
 }
 
 fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost {
     let mut cost = RevisionCost::default();
     let mut took = Vec::new();
+    let mut sums = [0; 4];
     for report in reports {
         cost.pods += 1;
         cost.unclean += u64::from(report.unclean);
@@ -191,10 +393,8 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
         let lost = report.connections.as_ref().and_then(|of| of.lost);
         cost.unobserved += u64::from(lost.is_none());
         if let Some(of) = &report.connections {
-            cost.refused += of.refused;
-            cost.reset += of.reset;
-            cost.cut += of.cut;
-            cost.undecided += of.undecided;
+            let own = [of.refused, of.reset, of.cut, of.undecided];
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
         }
         if report.unclean || lost.is_some_and(|lost| lost > 0) {
             cost.worst.push(PodCost {
@@ -206,6 +406,9 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
                 remedy: report.remedy.clone(),
             });
         }
+    }
+    if cost.observed() > 0 || sums != [0; 4] {
+        [cost.refused, cost.reset, cost.cut, cost.undecided] = sums.map(Some);
     }
     cost.worst.sort_by(|a, b| b.lost.cmp(&a.lost).then_with(|| a.pod.cmp(&b.pod)));
     cost.worst.truncate(WORST);
@@ -220,7 +423,7 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
 /// From the deletion request to the last exit.
 fn seconds(report: &EpitaphReport) -> Option<f64> {
     let requested = Wall::parse_rfc3339(report.times.requested.as_deref()?)?;
-    let exited = Wall::parse_rfc3339(&report.times.exited)?;
+    let exited = exited(report)?;
     Some(exited.0.saturating_sub(requested.0) as f64 / 1e9)
 }
 
@@ -234,127 +437,4 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::render::resource::{EpitaphConnections, EpitaphOwner, EpitaphPod, EpitaphTimes};
-
-    /// A pod of a revision; its exit is `second` s after midnight, and its deletion was requested `took` s before.
-    pub(super) fn pod(name: &str, hash: &str, second: u64, took: u64) -> EpitaphReport {
-        let at = |second: u64| Wall(second * 1_000_000_000).rfc3339_millis();
-        EpitaphReport {
-            terminated: POD.to_owned(),
-            pod: EpitaphPod {
-                name: name.to_owned(),
-                uid: format!("uid-of-{name}"),
-            },
-            owner: Some(EpitaphOwner {
-                revision: Some(hash.to_owned()),
-                ..EpitaphOwner::default()
-            }),
-            verdict: "clean".to_owned(),
-            connections: Some(EpitaphConnections {
-                lost: Some(0),
-                ..EpitaphConnections::default()
-            }),
-            times: EpitaphTimes {
-                requested: Some(at(second - took)),
-                exited: at(second),
-                ..EpitaphTimes::default()
-            },
-            ..EpitaphReport::default()
-        }
-    }
-
-    pub(super) fn lossy(mut pod: EpitaphReport, refused: u64) -> EpitaphReport {
-        pod.verdict = "refused-connections".to_owned();
-        pod.unclean = true;
-        pod.connections = Some(EpitaphConnections {
-            lost: Some(refused),
-            refused,
-            undecided: 1,
-            ..EpitaphConnections::default()
-        });
-        pod
-    }
-
-    fn revision(number: u64, hash: &str, created: u64) -> KnownRevision {
-        KnownRevision {
-            number,
-            hash: hash.to_owned(),
-            created: Some(Wall(created * 1_000_000_000)),
-            ..KnownRevision::default()
-        }
-    }
-
-    fn of(reports: &[EpitaphReport], known: &[KnownRevision]) -> Vec<RevisionCost> {
-        costs(&reports.iter().collect::<Vec<_>>(), known)
-    }
-
-    #[test]
-    fn the_pods_of_each_revision_are_counted_the_newest_first() {
-        let reports = [
-            pod("a", "one", 110, 1),
-            lossy(pod("b", "one", 120, 31), 3),
-            pod("c", "two", 210, 2),
-            lossy(pod("d", "two", 211, 4), 0),
-        ];
-        let costs = of(
-            &reports,
-            &[revision(3, "three", 200), revision(1, "one", 10), revision(2, "two", 100)],
-        );
-        let shown: Vec<_> = costs
-            .iter()
-            .map(|cost| (cost.revision, cost.replaced_by, cost.pods, cost.unclean, cost.lost()))
-            .collect();
-        assert_eq!(shown, [(Some(2), Some(3), 2, 1, 0), (Some(1), Some(2), 2, 1, 3)]);
-        let took = costs[1].took.expect("requests");
-        assert_eq!((took.median, took.worst), (16.0, 31.0));
-        assert_eq!(costs[1].undecided, 1);
-        assert_eq!(costs[1].verdicts["refused-connections"], 1);
-        assert_eq!(costs[1].worst.iter().map(|of| of.pod.as_str()).collect::<Vec<_>>(), ["b"]);
-    }
-
-    /// A drain of the day before, and a scale-down.
-    #[test]
-    fn what_terminated_before_the_rollout_is_no_cost_of_the_rollout() {
-        let reports = [lossy(pod("a", "one", 50, 1), 9), pod("b", "one", 150, 1)];
-        let costs = of(&reports, &[revision(1, "one", 10), revision(2, "two", 100)]);
-        assert_eq!((costs[0].pods, costs[0].lost(), costs[0].before), (1, 0, 1));
-        // A rollback continues an old ReplicaSet, of which the creation says nothing.
-        let costs = of(&reports, &[revision(3, "two", 5), revision(2, "one", 10)]);
-        assert_eq!((costs[0].pods, costs[0].lost(), costs[0].before), (2, 9, 0));
-    }
-
-    #[test]
-    fn a_pod_without_a_report_is_named_and_unobserved_connections_are_not_none() {
-        let mut one = revision(1, "one", 10);
-        one.deleted = ["a", "b", "c"].map(str::to_owned).into();
-        one.pods = ["c".to_owned()].into();
-        let mut unobserved = pod("a", "one", 150, 1);
-        unobserved.connections = None;
-        unobserved.times.requested = None;
-        let costs = of(&[unobserved], &[one.clone(), revision(2, "two", 100)]);
-        assert_eq!((costs[0].missing.as_slice(), costs[0].unobserved), (&["b".to_owned()][..], 1));
-        assert_eq!(costs[0].took, None);
-        // Not one report: still named.
-        assert_eq!(of(&[], &[one])[0].missing, ["a", "b"]);
-    }
-
-    #[test]
-    fn revisions_that_the_api_no_longer_has_come_last_and_restarts_do_not_count() {
-        let mut restart = pod("w", "two", 300, 1);
-        restart.terminated = "Container".to_owned();
-        let reports = [
-            pod("a", "older", 50, 1),
-            pod("b", "old", 60, 1),
-            pod("c", "two", 210, 2),
-            restart,
-        ];
-        let costs = of(&reports, &[revision(2, "two", 100), revision(3, "three", 200)]);
-        let shown: Vec<_> = costs
-            .iter()
-            .map(|cost| (cost.hash.as_str(), cost.revision, cost.pods))
-            .collect();
-        assert_eq!(shown, [("two", Some(2), 1), ("old", None, 1), ("older", None, 1)]);
-    }
-}
+mod tests;

@@ -46,23 +46,12 @@ pub struct NodeShutdownFacts {
     pub end: Boot,
     pub ending: Ending,
     pub signs: Signs,
-    pub delay: Option<Delay>,
-    /// Locks for shutdowns that were held at the begin, or taken later.
-    pub locks: Vec<Lock>,
-    /// What [`NodeEvent::OwnLock`](crate::node::NodeEvent::OwnLock) last said.
-    pub own_lock: Option<OwnLock>,
+    pub logind: LogindFacts,
     pub kubelet: KubeletFacts,
     /// The kubelet's phases; empty without its configuration, or where it was not asked.
     pub phases: Vec<Phase>,
     pub pods: Vec<PodInShutdown>,
-    /// Pods above the bound: not in the list.
-    pub more_pods: u64,
-    /// Pods whose owners want no reports (`epitaph.dev/ignore`): not in the list. Without the agent's own.
-    pub ignored_pods: u64,
-    /// Those of them with something to lose: [`NodeShutdownFacts::may_lose`].
-    pub ignored_losers: u64,
-    /// The agent's own pod ran: in the list, or without reports.
-    pub own_ran: bool,
+    pub unlisted: UnlistedPods,
     /// Pods of the node that stayed Ready in the API until the node was back, whether in `pods` or not: a minimum, because the condition of
     /// other pods is not known. None if it is not known of any pod.
     pub pods_ready: Option<u64>,
@@ -94,6 +83,19 @@ pub struct Signs {
     pub killed: Option<Boot>,
 }
 
+/// Pods that are not in the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnlistedPods {
+    /// Above the bound.
+    pub more: u64,
+    /// Their owners want no reports (`epitaph.dev/ignore`). Without the agent's own.
+    pub ignored: u64,
+    /// Those of them with something to lose: [`NodeShutdownFacts::may_lose`].
+    pub ignored_losers: u64,
+    /// The agent's own pod ran: in the list, or without reports.
+    pub own_ran: bool,
+}
+
 /// Why no more evidence of the shutdown came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -114,6 +116,15 @@ pub struct InitSignal {
     pub signal: Signal,
     pub pid: Pid,
     pub comm: Comm,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogindFacts {
+    pub delay: Option<Delay>,
+    /// Locks for shutdowns that were held at the begin, or taken later.
+    pub locks: Vec<Lock>,
+    /// What [`NodeEvent::OwnLock`](crate::node::NodeEvent::OwnLock) last said.
+    pub own_lock: Option<OwnLock>,
 }
 
 /// logind's wait for delay locks, from `PrepareForShutdown` on.
@@ -149,6 +160,13 @@ pub struct KubeletFacts {
     pub dropped: bool,
     /// `graceful_node_shutdown_state`, if it is about this shutdown.
     pub state: Option<KubeletState>,
+}
+
+impl KubeletFacts {
+    /// Its configuration, where that could be read.
+    pub fn configured(&self) -> Option<&KubeletShutdown> {
+        self.config.as_ref()?.as_ref().ok()
+    }
 }
 
 /// A phase of the kubelet's shutdown: pods from a priority on.
@@ -250,6 +268,8 @@ pub struct NodeDown {
     pub next_boot_id: String,
     /// The boot is the same: systemd's soft reboot.
     pub is_soft: bool,
+    /// The agent ended in order, and the node later: nobody saw when.
+    pub at_most: bool,
 }
 
 /// Whether a machine that was back then may have gone down for the sweep that the last evidence shows: systemd ends a shutdown by force after
@@ -336,7 +356,7 @@ impl ClientLoss {
 impl NodeShutdownFacts {
     /// What clients lost by all pods that the shutdown stopped.
     pub fn loss(&self) -> ClientLoss {
-        let is_least = self.more_pods > 0 || self.gaps.pods || self.gaps.observation;
+        let is_least = self.unlisted.more > 0 || self.gaps.pods || self.gaps.observation;
         let begin = ClientLoss {
             is_least,
             ..ClientLoss::default()
@@ -370,6 +390,18 @@ impl NodeShutdownFacts {
     pub fn longest_ready(&self) -> Option<(&PodInShutdown, StillReady)> {
         let lost = self.others().filter(|pod| pod.loss.lost() > 0);
         lost.filter_map(|pod| Some((pod, pod.still_ready?))).max_by_key(|(_, of)| *of)
+    }
+
+    /// Also where that is not known.
+    pub fn may_have_ended_pods(&self) -> bool {
+        self.kubelet.is_there && !self.knows_pods() || self.others().any(|pod| pod.ended.is_some())
+    }
+
+    /// Which pods ran, and which of them have ended.
+    pub fn knows_pods(&self) -> bool {
+        let gaps = &self.gaps;
+        let may_miss = gaps.pods || gaps.exits || gaps.observation || self.unlisted.more > 0;
+        !may_miss && !self.others().any(|pod| pod.is_unsure)
     }
 
     /// The pods other than the agent's own.
@@ -422,9 +454,11 @@ impl NodeShutdownFacts {
     /// The kubelet still held its lock when logind's delay ran out.
     pub fn kubelet_outlasted(&self) -> bool {
         let is_kubelets = |lock: &Lock| lock.lock.is_kubelets() && lock.outlasted;
-        self.delay.is_some_and(|delay| delay.expired) && self.locks.iter().any(is_kubelets)
+        self.logind.delay.is_some_and(|delay| delay.expired) && self.logind.locks.iter().any(is_kubelets)
     }
+}
 
+impl LogindFacts {
     pub fn kubelet_lock(&self) -> Option<&Lock> {
         self.kubelet_locks().next()
     }

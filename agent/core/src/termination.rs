@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::attribute::{Attribution, Subject};
 use crate::container::ContainerFact;
-use crate::event::{Disposition, SignalResult, TargetState, si_code};
+use crate::event::{Disposition, SignalResult, SignalSet, TargetState, si_code};
 use crate::ids::{CgroupId, Signal, SystemCall};
 use crate::ledger::{Claim, Hole, MissingEvidence};
 use crate::shutdown::EndedByShutdown;
@@ -21,7 +21,8 @@ use crate::tolerances::LATE_REACH;
 pub use forward::{Forward, Held, InnerKill, Inside, Killed, RaisedAgain, Unsignalled};
 pub use process::{Actor, InnerProcess, MainExit, MainProcess, OomKill, OomRole, PodContainer, Role, is_oom_daemon};
 pub use traffic::{
-    ClientPeer, ClientPeers, Count, KubeletTraffic, ListenerClosed, PeerPlace, RefusalWindow, RefusedSource, Traffic, Unlooked,
+    ClientPeer, ClientPeers, Count, KubeletTraffic, ListenerClosed, PeerPlace, PortRefused, RefusalWindow, Refused,
+    RefusedSource, Traffic, Undecided, Unlooked, UnseenTraffic,
 };
 
 /// Identifies a termination on any machine and after any restart of the agent.
@@ -50,6 +51,15 @@ pub struct Stop {
     pub still_pending: Option<bool>,
     /// Later stop signals to the main process (a second `docker stop`, an impatient operator).
     pub repeated: u32,
+    /// All stop signals that the container runtime sent the main process.
+    pub by_runtime: SignalSet,
+}
+
+impl Stop {
+    /// By the kernel, so that nothing follows from it.
+    pub fn is_discarded(&self) -> bool {
+        self.result == SignalResult::Ignored
+    }
 }
 
 /// The SIGKILL to the main process.
@@ -178,14 +188,25 @@ pub enum Open {
         since: Boot,
         until: Boot,
     },
-    /// The node went down: this is the last that is known.
-    NodeDown,
+    /// The node went down: this is the last that is known. `agent_ended`: in order, before the node.
+    NodeDown {
+        agent_ended: bool,
+    },
 }
 
 impl TerminationFacts {
     /// The observation ended first: the next observation reports the termination.
     pub fn is_still_ending(&self) -> bool {
         self.open == Open::ObservationEnded && self.exit.is_none()
+    }
+
+    /// The first stop signal, if the container runtime sent it, or the manager of units.
+    pub fn runtime_stop(&self) -> Option<&Stop> {
+        self.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime)
+    }
+
+    pub fn runtime_kill(&self) -> Option<&Kill> {
+        self.kill.as_ref().filter(|kill| kill.sender.role == Role::Runtime)
     }
 
     /// Without an observed stop signal: where the first one may be hidden.

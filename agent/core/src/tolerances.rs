@@ -255,6 +255,23 @@ pub const VOLUME_LONGEST_PAUSE: Duration = Duration::from_secs(512);
 pub const SETTLE: Duration = Duration::from_secs(30);
 /// Between two questions about one workload.
 pub const ROLLOUT_LOOK: Duration = Duration::from_secs(5);
+/// While pods without a report are left after a rollout, the reports are read again: so often, and for so long. An agent tries for 15 minutes to write
+/// to an API server that answers with errors.
+pub const ROLLOUT_LOOK_AGAIN: Duration = Duration::from_secs(30);
+pub const ROLLOUT_LATE: Duration = Duration::from_secs(15 * 60);
+/// A report has the earliest time of a deletion request, by the node's clock: the API server gives whole seconds, and how far its clock is from the
+/// node's is known to about a second. A request so long before the creation of a ReplicaSet may have come after it.
+pub const REQUEST_EARLY: Duration = Duration::from_secs(2);
+/// With the strategy `Recreate` the new ReplicaSet is created when the last old pod is gone: within this time of its exit, unless a volume or a
+/// finalizer holds it for longer. Not measured.
+pub const RECREATED: Duration = Duration::from_secs(2 * 60);
+/// So long a ReplicaSet is at zero at most when the strategy `Recreate` creates the next one: [`RECREATED`], and the default grace period of its
+/// pods. After longer, how many pods were replaced is not known.
+pub const AT_ZERO: Duration = Duration::from_secs(2 * 60 + 30);
+/// Between the deletion requests for two pods of a ReplicaSet that is scaled to zero: its controller makes 20 requests a second by default.
+pub const DELETED_TOGETHER: Duration = Duration::from_secs(10);
+/// The clocks of API server and observer differ by less. Not measured.
+pub const CLOCKS_APART: Duration = Duration::from_secs(10 * 60);
 /// At the begin of an observation, a rollout to a ReplicaSet that is younger may have settled while nobody looked: it is looked at again.
 pub const ROLLOUT_RECENT: Duration = Duration::from_secs(60 * 60);
 

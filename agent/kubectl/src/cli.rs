@@ -1,11 +1,12 @@
 //! The command line: kubectl's own flags where kubectl has them.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use epitaph_core::duration;
+use epitaph_core::duration::{self, DurationError};
 use epitaph_story::color::Color;
 use epitaph_story::when::{self, When};
 
@@ -46,6 +47,23 @@ pub enum Command {
     Complete(CompleteArgs),
 }
 
+/// A longest time; None: there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit(pub Option<Duration>);
+
+/// As kubectl: `0` is no limit.
+fn limit(text: &str) -> Result<Limit, DurationError> {
+    seconds(text).map(|limit| Limit((!limit.is_zero()).then_some(limit)))
+}
+
+/// As kubectl: a bare number is seconds.
+fn seconds(text: &str) -> Result<Duration, DurationError> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => duration::parse(text),
+    }
+}
+
 /// Which cluster is asked, and as whom.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
@@ -68,9 +86,9 @@ pub struct AccessArgs {
     /// Namespace [default: the context's]
     #[arg(long, short, global = true, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Longest time of one request
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub request_timeout: Duration,
+    /// Longest time of one request; a bare number is seconds, 0 no limit
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = limit)]
+    pub request_timeout: Limit,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -116,10 +134,10 @@ pub enum ListOutput {
 
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// Name of a pod or its beginning; NAMESPACE/POD; name of a workload or KIND/NAME; beginning of the id of a container, pod or trace.
-    /// Without it, the last termination that the label selector matches
-    #[arg(value_name = "POD", required_unless_present = "selector")]
-    pub what: Option<String>,
+    /// Name of a pod or its beginning; NAMESPACE/POD; name of a workload or KIND/NAME; name of an Epitaph; beginning of the id of a container,
+    /// pod or trace. Without it, the last termination that the label selector matches
+    #[arg(value_name = "POD", required_unless_present = "selector", num_args = 1..=2)]
+    pub what: Vec<String>,
     #[command(flatten)]
     pub select: SelectArgs,
     /// Format of the output
@@ -132,7 +150,9 @@ pub struct WhyArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhyOutput {
+    /// Also `wide`: there is no shorter form
     #[default]
+    #[value(alias = "wide")]
     Text,
     Json,
     Yaml,
@@ -141,9 +161,15 @@ pub enum WhyOutput {
     Markdown,
 }
 
+/// `node/worker-3` is what `kubectl get nodes -o name` prints. No name of a node has a slash.
+fn node(text: &str) -> Result<String, Infallible> {
+    Ok(text.rsplit('/').next().unwrap_or(text).to_owned())
+}
+
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     /// Name of the node, gone or not
+    #[arg(value_parser = node)]
     pub node: String,
     /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
@@ -152,7 +178,9 @@ pub struct NodeArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ObjectOutput {
+    /// Also `wide`: there is no shorter form
     #[default]
+    #[value(alias = "wide")]
     Text,
     Json,
     Yaml,
@@ -169,11 +197,11 @@ pub struct RolloutArgs {
     /// Wait until the rollout has settled: the new pods are available, and the time of --settle has passed since the last old pod was gone
     #[arg(long)]
     pub wait: bool,
-    /// Longest wait
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::parse, requires = "wait")]
-    pub timeout: Duration,
-    /// How long to wait after the last old pod is gone, so that its report arrives
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse, requires = "wait")]
+    /// Longest wait; a bare number is seconds, 0 no limit
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = limit, requires = "wait")]
+    pub timeout: Limit,
+    /// How long to wait after the last old pod is gone, so that its report arrives; a bare number is seconds
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds, requires = "wait")]
     pub settle: Duration,
     /// Exit with 2 if the rollout did this; can be repeated
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION")]
@@ -195,7 +223,9 @@ pub enum FailOn {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RolloutOutput {
+    /// Also `wide`: there is no shorter form
     #[default]
+    #[value(alias = "wide")]
     Text,
     Json,
     Yaml,
@@ -214,7 +244,9 @@ pub struct WatchArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WatchOutput {
+    /// Also `wide`: there is no shorter form
     #[default]
+    #[value(alias = "wide")]
     Text,
     /// One object per line
     Json,
@@ -224,6 +256,7 @@ pub enum WatchOutput {
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// One node
+    #[arg(value_parser = node)]
     pub node: Option<String>,
     /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
@@ -235,4 +268,30 @@ pub struct CompleteArgs {
     /// The words so far; the last one is to be completed
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     pub words: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kubectl --request-timeout=30` is 30 seconds, and 0 waits for ever.
+    #[test]
+    fn bare_numbers_are_seconds_and_zero_is_no_limit() {
+        let parsed = |flags: &[&str]| {
+            let args = ["kubectl-epitaph", "rollout", "deployment/web", "--wait"];
+            let cli = Cli::try_parse_from(args.iter().chain(flags)).expect("usage");
+            let Command::Rollout(args) = cli.command else {
+                panic!("{cli:?}")
+            };
+            (cli.access.request_timeout.0, args.timeout.0, args.settle)
+        };
+        let of = Duration::from_secs;
+        assert_eq!(parsed(&[]), (Some(of(30)), Some(of(900)), of(30)));
+        let numbers = ["--request-timeout=30", "--timeout", "60", "--settle", "5"];
+        assert_eq!(parsed(&numbers), (Some(of(30)), Some(of(60)), of(5)));
+        let zeros = ["--request-timeout=0", "--timeout", "0", "--settle", "0"];
+        assert_eq!(parsed(&zeros), (None, None, Duration::ZERO));
+        let units = ["--request-timeout=0s", "--timeout", "90s", "--settle", "500ms"];
+        assert_eq!(parsed(&units), (None, Some(of(90)), Duration::from_millis(500)));
+    }
 }

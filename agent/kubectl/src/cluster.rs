@@ -9,8 +9,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::WatchEvent;
 use kube::{Api, Client};
 
-use crate::cli::AccessArgs;
-use crate::failure::{Failure, chain, shown};
+use crate::cli::{AccessArgs, Limit};
+use crate::failure::{Failure, Trouble, chain, shown};
 
 /// Objects of one page, as kubectl's own.
 const PAGE: u32 = 500;
@@ -20,7 +20,8 @@ pub struct Cluster {
     client: Client,
     /// Of the flag, otherwise of the context.
     pub namespace: String,
-    limit: Duration,
+    /// Of one request.
+    limit: Limit,
 }
 
 /// Where objects are listed.
@@ -68,7 +69,7 @@ pub const REPLICA_SETS: Kind = kind("apps", "v1", "ReplicaSet", "replicasets");
 pub const CONTROLLER_REVISIONS: Kind = kind("apps", "v1", "ControllerRevision", "controllerrevisions");
 
 impl Kind {
-    fn resource(self) -> ApiResource {
+    pub fn resource(self) -> ApiResource {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(self.group, self.version, self.kind), self.plural)
     }
 
@@ -171,6 +172,16 @@ impl Cluster {
         }
     }
 
+    /// How many there are, by one request.
+    pub async fn count(&self, kind: Kind, place: Place<'_>) -> Result<usize, Failure> {
+        let api = self.api(kind, place);
+        let page = self
+            .within(&what("list", kind, place), api.list_metadata(&ListParams::default().limit(1)))
+            .await?;
+        let others = page.metadata.remaining_item_count.unwrap_or(0);
+        Ok(page.items.len() + usize::try_from(others).unwrap_or(0))
+    }
+
     /// None if there is no such object.
     pub async fn get(&self, kind: Kind, place: Place<'_>, name: &str) -> Result<Option<DynamicObject>, Failure> {
         let what = format!("get {} `{}`", kind.name(), shown(name));
@@ -193,13 +204,19 @@ impl Cluster {
 
     /// A request, with the limit of the flag.
     pub async fn within<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        match tokio::time::timeout(self.limit, request).await {
+        let Some(limit) = self.limit.0 else {
+            return request.await.map_err(|error| Failure::of(&error, what));
+        };
+        match tokio::time::timeout(limit, request).await {
             Ok(result) => result.map_err(|error| Failure::of(&error, what)),
-            Err(_) => Err(Failure::new(format!(
-                "cannot {what}: the API server did not answer within {} s",
-                self.limit.as_secs_f64()
-            ))
-            .with_remedy("`--request-timeout` sets another limit")),
+            Err(_) => Err(Failure {
+                trouble: Some(Trouble::Silent),
+                ..Failure::new(format!(
+                    "cannot {what}: the API server did not answer within {} s",
+                    limit.as_secs_f64()
+                ))
+                .with_remedy("`--request-timeout` sets another limit")
+            }),
         }
     }
 }

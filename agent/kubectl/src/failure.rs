@@ -27,6 +27,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// What may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// No answer.
+    Silent,
+    /// An error of the API server itself, or too many requests.
+    Server,
+}
+
 /// Printed as `error: …` and `remedy: …`.
 #[derive(Debug)]
 pub struct Failure {
@@ -36,6 +45,8 @@ pub struct Failure {
     /// The API server does not know the kind.
     pub is_kind_absent: bool,
     pub is_forbidden: bool,
+    /// The same request may succeed later.
+    pub trouble: Option<Trouble>,
 }
 
 impl Failure {
@@ -46,6 +57,7 @@ impl Failure {
             exit: Exit::Failed,
             is_kind_absent: false,
             is_forbidden: false,
+            trouble: None,
         }
     }
 
@@ -58,7 +70,10 @@ impl Failure {
     /// A failed request. `what`: after "cannot", such as `list Epitaphs of namespace shop`.
     pub fn of(error: &kube::Error, what: &str) -> Failure {
         let kube::Error::Api(status) = error else {
-            let failure = Failure::new(format!("cannot {what}: {}", chain(error)));
+            let failure = Failure {
+                trouble: matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)).then_some(Trouble::Silent),
+                ..Failure::new(format!("cannot {what}: {}", chain(error)))
+            };
             return failure.with_remedy("`kubectl cluster-info` shows whether kubectl itself reaches the API server");
         };
         let failure = Failure::new(format!("cannot {what}: {}", shown(&status.message)));
@@ -77,6 +92,10 @@ impl Failure {
                     "install Epitaph's chart or manifests again, which bring the CustomResourceDefinition; `kubectl epitaph doctor` \
                      shows what is missing",
                 )
+            },
+            429 | 500.. => Failure {
+                trouble: Some(Trouble::Server),
+                ..failure
             },
             _ => failure,
         }

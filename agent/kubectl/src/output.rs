@@ -136,8 +136,12 @@ pub fn json(value: &impl Serialize) -> Result<String, Failure> {
     Ok(epitaph_story::story::safe(&text) + "\n")
 }
 
+/// As JSON, which is YAML too, where there is a character that a terminal obeys: YAML has other escapes.
 pub fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     let mut text = serde_saphyr::to_string(value).map_err(|error| Failure::new(format!("cannot write YAML: {error}")))?;
+    if epitaph_story::story::safe(&text) != text {
+        return json(value);
+    }
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -160,6 +164,33 @@ mod tests {
                 "0s", "119s", "2m", "5m10s", "9m59s", "10m", "179m", "3h", "3h20m", "8h", "47h", "2d2h", "8d"
             ]
         );
+    }
+
+    #[test]
+    fn objects_have_no_control_character_and_the_same_value() {
+        for text in [
+            "\u{1b}[31mred",
+            "\u{9b}31mred",
+            "a\u{202e}b",
+            "a\rb",
+            "a\tb",
+            "a\u{7f}b",
+            "plain: 'yes'",
+            "two\nlines",
+            "日本",
+        ] {
+            let value = json!({"sentence": text, "list": [text]});
+            for out in [json(&value), yaml(&value)] {
+                let out = out.expect("written");
+                let obeyed = out
+                    .chars()
+                    .find(|c| c.is_control() && *c != '\n' || ('\u{202a}'..='\u{202e}').contains(c));
+                assert_eq!(obeyed, None, "{out:?}");
+            }
+            let written = json(&value).expect("written");
+            assert_eq!(serde_json::from_str::<Value>(&written).expect("JSON"), value);
+        }
+        assert_eq!(yaml(&json!({"a": "b"})).expect("written"), "a: b\n");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -72,6 +74,9 @@ fn wrong_usage_and_no_cluster_are_failures() {
     }
 }
 
+/// Colours, a second sequence of a terminal, and text that runs backwards.
+const FORGED: &str = " \u{1b}[31m \u{9b}2J \u{202e}";
+
 /// What an API server answers, by the path and query of the request: for the output of the program. The requests themselves meet a real
 /// server in `tests/tests/epitaphs`.
 fn answer(target: &str) -> Value {
@@ -87,8 +92,20 @@ fn answer(target: &str) -> Value {
         json!({
             "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph",
             "metadata": {"name": pod, "namespace": "shop", "resourceVersion": "2"},
-            "report": {"terminated": "Pod", "pod": {"name": pod, "uid": pod}, "verdict": verdict, "unclean": unclean,
-                "sentence": format!("the pod {pod} terminated"), "times": {"exited": "2026-01-02T03:04:05Z"}},
+            "report": {"terminated": "Pod", "pod": {"name": pod, "uid": pod}, "verdict": verdict, "unclean": unclean, "node": "node-1",
+                "owner": {"kind": "Deployment", "name": "web", "revision": "one"}, "connections": {"lost": 0},
+                "sentence": format!("the pod {pod} terminated{FORGED}"), "remedy": format!("change it{FORGED}"),
+                "times": {"exited": "2026-01-02T03:04:05Z"}},
+        })
+    };
+    let set = |number: u64, hash: &str, created: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {
+                "name": format!("web-{hash}"), "labels": {"pod-template-hash": hash}, "creationTimestamp": created,
+                "annotations": {"deployment.kubernetes.io/revision": number.to_string()}, "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "w"},
+                ],
+            },
         })
     };
     match () {
@@ -96,6 +113,19 @@ fn answer(target: &str) -> Value {
             json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
         }
+        () if has("/deployments/web") => json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "uid": "w"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"spec": {"containers": []}}},
+            "status": {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+        }),
+        () if has("/replicasets") => list(vec![
+            set(1, "one", "2026-01-01T00:00:00Z"),
+            set(2, "two", "2026-01-02T03:04:00Z"),
+        ]),
+        () if has("/nodeepitaphs") => list(vec![json!({
+            "apiVersion": "epitaph.dev/v1alpha1", "kind": "NodeEpitaph", "metadata": {"name": "node-1.1"},
+            "report": {"event": "Shutdown", "node": "node-1", "verdict": "graceful", "sentence": format!("the node shut down{FORGED}")},
+        })]),
         () if has("watch=") => json!({"type": "ADDED", "object": epitaph("cart-1", "ignored-stop-signal", true)}),
         () if has("/epitaphs") && has("unclean=true") => list(vec![epitaph("cart-1", "ignored-stop-signal", true)]),
         () if has("/epitaphs") && has("verdict+in+(unknown,undecided-connections,clean-exit)") => list(vec![
@@ -111,7 +141,10 @@ fn answer(target: &str) -> Value {
     }
 }
 
-fn serve(stream: TcpStream) -> std::io::Result<()> {
+/// Status and body of an answer to a path and query.
+type Respond = Arc<dyn Fn(&str) -> (u16, Value) + Send + Sync>;
+
+fn serve(stream: TcpStream, respond: &Respond) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut first = String::new();
@@ -122,9 +155,10 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
         while reader.read_line(&mut line)? > 2 {
             line.clear();
         }
-        let body = answer(first.split(' ').nth(1).unwrap_or_default()).to_string() + "\n";
+        let (status, body) = respond(first.split(' ').nth(1).unwrap_or_default());
+        let body = body.to_string() + "\n";
         let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         reader.get_mut().write_all((head + &body).as_bytes())?;
@@ -133,11 +167,16 @@ fn serve(stream: TcpStream) -> std::io::Result<()> {
 
 /// A kubeconfig of a server with [`answer`].
 fn kubeconfig(name: &str) -> PathBuf {
+    kubeconfig_of(name, Arc::new(|target| (200, answer(target))))
+}
+
+fn kubeconfig_of(name: &str, respond: Respond) -> PathBuf {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("http://{}", listener.local_addr().expect("an address"));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(stream));
+            let respond = respond.clone();
+            std::thread::spawn(move || serve(stream, &respond));
         }
     });
     let config = json!({
@@ -187,6 +226,95 @@ fn a_full_disk_is_an_error_of_every_command_that_prints() {
             "{args:?}: {ran:?}"
         );
     }
+}
+
+/// Whoever may write an object may write any text in it.
+#[test]
+fn text_of_an_object_is_nothing_that_a_terminal_obeys() {
+    let kubeconfig = kubeconfig("forged");
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    let check = |args: &[&str], shown: &str| {
+        // Markdown has an entity for the bracket.
+        assert!(shown.contains("31m"), "{args:?} shows the text: {shown}");
+        let obeyed = shown.chars().find(|c| c.is_control() && *c != '\n' || *c == '\u{202e}');
+        assert_eq!(obeyed, None, "{args:?}: {shown:?}");
+    };
+    for args in [
+        &["list", "-o", "wide"][..],
+        &["list", "-o", "json"],
+        &["list", "-o", "yaml"],
+        &["why", "cart-1"],
+        &["why", "cart-1", "-o", "wide"],
+        &["why", "cart-1", "-o", "markdown"],
+        &["why", "cart-1", "-o", "yaml"],
+        &["node", "node-1"],
+        &["node", "node-1", "-o", "yaml"],
+        &["rollout", "deployment/web"],
+        &["rollout", "deployment/web", "-o", "markdown"],
+        &["rollout", "deployment/web", "-o", "json"],
+        &["rollout", "deployment/web", "-o", "yaml"],
+    ] {
+        let ran = run(&[&["--kubeconfig", kubeconfig], args].concat());
+        assert_eq!(ran.status.code(), Some(0), "{args:?}: {ran:?}");
+        check(args, &text(&ran.stdout));
+    }
+    for output in ["text", "json"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-epitaph"))
+            .args(["--kubeconfig", kubeconfig, "watch", "-o", output])
+            .env_clear()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let lines: Vec<String> = lines
+            .by_ref()
+            .take(if output == "text" { 2 } else { 1 })
+            .map_while(Result::ok)
+            .collect();
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        check(&["watch", "-o", output], &lines.join("\n"));
+    }
+}
+
+/// etcd elects a leader while a pipeline waits.
+#[test]
+fn a_request_that_fails_for_a_while_does_not_end_the_wait() {
+    let failure = |code: u16, message: &str| {
+        let status =
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "", "code": code});
+        (code, status)
+    };
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    // The first look, and the read after the wait.
+    let kubeconfig = kubeconfig_of(
+        "fails_for_a_while",
+        Arc::new(move |target| match target.contains("/deployments/web") {
+            true if [0, 2].contains(&count.fetch_add(1, Ordering::Relaxed)) => failure(500, "etcdserver: leader changed"),
+            _ => (200, answer(target)),
+        }),
+    );
+    let wait = [
+        "rollout",
+        "deployment/web",
+        "--wait",
+        "--settle",
+        "0",
+        "--timeout",
+        "60",
+        "--kubeconfig",
+    ];
+    let ran = run(&[&wait[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(text(&ran.stderr).contains("etcdserver: leader changed"), "{ran:?}");
+    assert!(text(&ran.stdout).contains("what the rollout to revision 2 cost"), "{ran:?}");
+    assert_eq!(asked.load(Ordering::Relaxed), 5);
+    // A user without the right is told at once.
+    let kubeconfig = kubeconfig_of("forbidden", Arc::new(move |_| failure(403, "no")));
+    let ran = run(&[&wait[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
 }
 
 /// As `epitaph list --unclean`.

@@ -6,6 +6,8 @@ mod plays_tests;
 mod probes;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod words_tests;
 
 use std::fmt::Write as _;
 
@@ -18,7 +20,7 @@ use epitaph_core::verdict::table::{self, CAUSES, Row, TABLE, TRAFFIC, by_headlin
 
 pub use markdown::markdown;
 
-use super::typed::{self, WORDS, Word};
+use super::typed::{self, Word};
 use crate::config::settings::nearest_of;
 use crate::error::{HasRemedy, Remedy};
 use crate::sink::metrics::alerts;
@@ -69,12 +71,13 @@ impl HasRemedy for UnknownWord {
 }
 
 /// Everything with the name of these words in full (a verdict, a cause, a traffic value, what `kubectl` shows), or each word's; without
-/// words, all names with one line each.
-pub fn explain(words: &[impl AsRef<str>]) -> Result<String, UnknownWord> {
+/// words, all names with one line each. `columns`: of the terminal.
+pub fn explain(words: &[impl AsRef<str>], columns: Option<usize>) -> Result<String, UnknownWord> {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     if words.is_empty() {
-        return Ok(list(None));
+        return Ok(list(columns));
     }
+    let one = |name: &str| one(name, Width(columns));
     // People paste `Exit Code: 137`, and name several verdicts.
     one(&words.join(" ")).or_else(|unknown| {
         let each: Result<Vec<String>, UnknownWord> = words.iter().map(|word| one(word)).collect();
@@ -86,17 +89,33 @@ pub fn explain(words: &[impl AsRef<str>]) -> Result<String, UnknownWord> {
     })
 }
 
-fn one(name: &str) -> Result<String, UnknownWord> {
+/// Columns of the terminal; None: standard output is a file or a program.
+#[derive(Clone, Copy)]
+struct Width(Option<usize>);
+
+impl Width {
+    fn paragraph(self, text: &str, indent: &str) -> String {
+        let width = self.0.map_or(PAGE, |columns| columns.clamp(NARROWEST + indent.len(), WIDEST));
+        wrap(text, width, indent)
+    }
+
+    fn title(self, text: &str) -> String {
+        entry("", text, self.0)
+    }
+}
+
+fn one(name: &str, width: Width) -> Result<String, UnknownWord> {
     let row = by_headline(name)
-        .map(in_full)
-        .or_else(|| loss_verdict::by_headline(name).map(loss_in_full))
-        .or_else(|| held::by_headline(name).map(held_in_full));
+        .map(|row| in_full(row, width))
+        .or_else(|| loss_verdict::by_headline(name).map(|row| loss_in_full(row, width)))
+        .or_else(|| held::by_headline(name).map(|row| held_in_full(row, width)));
     let values = axes()
         .filter(|(_, value, _)| value == name)
-        .map(|(axis, _, words)| format!("{axis} {name}\n{}", wrap(words, 78, "  ")));
-    let of_node = node::by_headline(name).map(of_node);
-    let alert = alerts::page(name).map(of_alert);
-    let probe = probes::in_full(name);
+        .map(|(axis, _, words)| format!("{axis} {name}\n{}", width.paragraph(words, "  ")));
+    let of_node = node::by_headline(name).map(|row| of_node(row, width));
+    let alert = alerts::page(name).map(|page| of_alert(page, width));
+    let probe = probes::in_full(name, width);
+    let has_more = row.is_some() || of_node.is_some() || alert.is_some() || probe.is_some();
     let mut found: Vec<String> = row
         .into_iter()
         .chain(values)
@@ -104,13 +123,13 @@ fn one(name: &str) -> Result<String, UnknownWord> {
         .chain(alert)
         .chain(probe)
         .collect();
-    if found.is_empty() {
-        // `unknown` is a verdict, and `Unknown` a reason in a pod's status.
-        found.extend(of_another_tool(name));
+    if !has_more {
+        // `unknown` is a verdict, and `Unknown` a reason in a pod's status; `oom` is a cause without verdicts of its own, and `OOM` has some.
+        found.extend(of_another_tool(name, width));
     }
     if found.is_empty() {
         let values: Vec<String> = axes().map(|(_, value, _)| value).collect();
-        let words = WORDS.iter().flat_map(|word| word.names).copied();
+        let words = typed::words().flat_map(|word| word.names).copied();
         let losses = loss_verdict::TABLE.iter().map(|row| row.headline);
         let shutdowns = node::TABLE.iter().map(|row| row.headline);
         let known = headlines()
@@ -131,7 +150,7 @@ fn one(name: &str) -> Result<String, UnknownWord> {
 }
 
 /// What `kubectl` or a shell shows, with the verdicts that fit.
-fn of_another_tool(name: &str) -> Option<String> {
+fn of_another_tool(name: &str, page: Width) -> Option<String> {
     let (title, meaning, verdicts) = match typed::word(name) {
         Some(Word {
             names,
@@ -144,10 +163,14 @@ fn of_another_tool(name: &str) -> Option<String> {
         }
     };
     let width = verdicts.iter().map(|verdict| verdict.len()).max().unwrap_or(0);
-    let mut out = format!("{title}\n{}\nVerdicts that fit\n", wrap(&meaning, 78, "  "));
+    let mut out = format!(
+        "{}{}\nVerdicts that fit\n",
+        page.title(&title),
+        page.paragraph(&meaning, "  ")
+    );
     for verdict in verdicts {
         let meaning = first_sentence(meaning_of(verdict).unwrap_or_default());
-        let meaning = wrap(meaning, 78, &" ".repeat(width + 4));
+        let meaning = page.paragraph(meaning, &" ".repeat(width + 4));
         let _ = write!(out, "  {verdict:width$}  {}", meaning.trim_start());
     }
     if verdicts.iter().any(|verdict| loss_verdict::by_headline(verdict).is_some()) {
@@ -158,6 +181,14 @@ fn of_another_tool(name: &str) -> Option<String> {
              epitaph explain {}\n",
             verdicts[0]
         );
+        return Some(out);
+    }
+    // Whoever holds a pod has an Event, and no termination.
+    let (of_held, verdicts): (Vec<&str>, Vec<&str>) = verdicts.iter().partition(|verdict| held::by_headline(verdict).is_some());
+    if !of_held.is_empty() {
+        out.push_str("\nWhat holds a pod\n  kubectl get events -A --field-selector reason=TerminationHeld\n  epitaph explain held-by-HOLDER\n");
+    }
+    if verdicts.is_empty() {
         return Some(out);
     }
     // What is not unclean would be left out.
@@ -210,81 +241,81 @@ fn headlines<'a>() -> impl Iterator<Item = &'a str> {
     TABLE.iter().map(|row| row.headline)
 }
 
-fn in_full(row: &Row) -> String {
+fn in_full(row: &Row, width: Width) -> String {
     let title = format!(
-        "{} ({}, severity {})\n",
+        "{} ({}, severity {})",
         row.headline,
         cleanliness(row.unclean),
         severity(row.severity)
     );
-    paragraphs(title, [&row.meaning_for_all(), row.proof, row.remedy])
+    paragraphs(&title, width, [&row.meaning_for_all(), row.proof, row.remedy])
 }
 
-fn loss_in_full(row: &LossRow) -> String {
+fn loss_in_full(row: &LossRow, width: Width) -> String {
     let (unclean, severity) = (cleanliness(row.unclean), severity(row.severity));
     let title = format!(
-        "{} (of lost nodes, by the observer; {unclean}, severity {severity})\n",
+        "{} (of lost nodes, by the observer; {unclean}, severity {severity})",
         row.headline
     );
-    paragraphs(title, [row.meaning, row.proof, row.remedy])
+    paragraphs(&title, width, [row.meaning, row.proof, row.remedy])
 }
 
 /// A pod that is `Terminating` although its containers have exited.
-fn held_in_full(row: &HeldRow) -> String {
+fn held_in_full(row: &HeldRow, width: Width) -> String {
     let title = format!(
-        "{} (of a pod that is still Terminating although its containers have exited; severity {})\n",
+        "{} (of a pod that is still Terminating although its containers have exited; severity {})",
         row.headline,
         severity(row.severity)
     );
-    let mut out = paragraphs(title, [row.meaning, row.proof, row.remedy]);
-    let _ = write!(out, "\nWhat is not known\n{}", wrap(row.unseen, 78, "  "));
+    let mut out = paragraphs(&title, width, [row.meaning, row.proof, row.remedy]);
+    let _ = write!(out, "\nWhat is not known\n{}", width.paragraph(row.unseen, "  "));
     out
 }
 
 /// As its runbook.
-fn of_alert(page: &alerts::Page) -> String {
-    let mut out = paragraphs(
-        format!("{} (an alert; docs/runbooks/{}.md)\n", page.alert, page.alert),
-        [page.means, page.proves, ""],
-    );
+fn of_alert(page: &alerts::Page, width: Width) -> String {
+    let title = format!("{} (an alert; docs/runbooks/{}.md)", page.alert, page.alert);
+    let mut out = paragraphs(&title, width, [page.means, page.proves, ""]);
     out.push_str("\nWhat to do\n");
     for (n, step) in (1..).zip(page.to_do) {
-        let text = wrap(step, 75, "     ");
+        let text = width.paragraph(step, "     ");
         let _ = write!(out, "  {n}. {}", text.trim_start());
     }
-    let _ = write!(out, "\nWhen to silence\n{}", wrap(page.silence, 78, "  "));
+    let _ = write!(out, "\nWhen to silence\n{}", width.paragraph(page.silence, "  "));
     // The steps send the reader to the verdict.
     let of_this = |row: &&Row| alerts::alert_of(row).is_some_and(|(alert, _)| alert == page.alert);
     for (at, row) in TABLE.iter().filter(of_this).enumerate() {
         if at == 0 {
-            out.push_str("\nIts verdicts, and what to change (`epitaph explain VERDICT` has the rest)\n");
+            out.push('\n');
+            out.push_str(&width.title("Its verdicts, and what to change (`epitaph explain VERDICT` has the rest)"));
         }
         let _ = write!(
             out,
             "  {} ({})\n{}",
             row.headline,
             severity(row.severity),
-            wrap(row.remedy, 76, "    ")
+            width.paragraph(row.remedy, "    ")
         );
     }
     out
 }
 
 /// A verdict on a shutdown of the node.
-fn of_node(row: &node::Row) -> String {
+fn of_node(row: &node::Row, width: Width) -> String {
     let title = format!(
-        "shutdown of the node: {} ({}, severity {})\n",
+        "shutdown of the node: {} ({}, severity {})",
         row.headline,
         cleanliness(row.unclean),
         severity(row.severity)
     );
-    paragraphs(title, [row.meaning, row.proof, row.remedy])
+    paragraphs(&title, width, [row.meaning, row.proof, row.remedy])
 }
 
-fn paragraphs(mut out: String, texts: [&str; 3]) -> String {
+fn paragraphs(title: &str, width: Width, texts: [&str; 3]) -> String {
+    let mut out = width.title(title);
     for (title, text) in ["What it means", "What proves it", "How to fix it"].into_iter().zip(texts) {
         if !text.is_empty() {
-            let _ = write!(out, "\n{title}\n{}", wrap(text, 78, "  "));
+            let _ = write!(out, "\n{title}\n{}", width.paragraph(text, "  "));
         }
     }
     out
@@ -300,6 +331,8 @@ fn axes() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     )
 }
 
+/// Columns of a text that no terminal shows.
+const PAGE: usize = 78;
 /// Most columns of the list, as of other texts.
 const WIDEST: usize = 100;
 /// Fewest columns of a text beside its name.
@@ -313,13 +346,7 @@ struct Names {
 
 impl Names {
     fn entry(&mut self, name: &str, text: &str) {
-        let Some(width) = self.width else {
-            let _ = writeln!(self.out, "{name}{text}");
-            return;
-        };
-        let indent = " ".repeat(name.len());
-        let text = wrap(text, width.clamp(indent.len() + NARROWEST, WIDEST), &indent);
-        let _ = write!(self.out, "{name}{}", text.trim_start());
+        self.out.push_str(&entry(name, text, self.width));
     }
 
     fn title(&mut self, text: &str) {
@@ -338,8 +365,18 @@ impl Names {
     }
 }
 
+/// A name with its text: one line, or wrapped beside the name in a terminal of this many columns.
+pub fn entry(name: &str, text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else {
+        return format!("{name}{text}\n");
+    };
+    let indent = " ".repeat(name.len());
+    let text = wrap(text, width.clamp((indent.len() + NARROWEST).min(WIDEST), WIDEST), &indent);
+    format!("{name}{}", text.trim_start())
+}
+
 /// All names, a line each; in a terminal of this many columns, wrapped.
-pub fn list(width: Option<usize>) -> String {
+fn list(width: Option<usize>) -> String {
     let mut names = Names {
         width,
         out: String::new(),
@@ -371,7 +408,7 @@ pub fn list(width: Option<usize>) -> String {
 
 /// What other tools show, by kind; wrapped for programs, too, because no name has a text.
 fn typed_names(into: &mut Names) {
-    let names = || WORDS.iter().flat_map(|word| word.names).copied();
+    let names = || typed::words().flat_map(|word| word.names).copied();
     let is_code = |name: &&str| name.parse::<u8>().is_ok();
     let mut codes: Vec<&str> = names().filter(is_code).collect();
     codes.sort_by_key(|code| code.parse::<u8>().ok());

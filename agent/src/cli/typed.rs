@@ -5,7 +5,7 @@ mod words;
 
 use epitaph_core::ids::Signal;
 
-pub use words::{WORDS, Word};
+pub use words::{Word, words};
 
 /// The entry of a word, as people copy it: `oomkilled`, `TERM`, `Exit Code: 137`, `status=9/KILL`, `code=exited, status=203/EXEC`.
 pub fn word(text: &str) -> Option<&'static Word> {
@@ -104,7 +104,7 @@ fn code(normal: &str) -> &str {
 
 /// `name`: [`normal`].
 fn by_name(name: &str) -> Option<&'static Word> {
-    WORDS.iter().find(|word| word.names.iter().any(|known| normal(known) == name))
+    words().find(|word| word.names.iter().any(|known| normal(known) == name))
 }
 
 /// In lower case, each run of separators as a space.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn every_word_is_there_once_and_names_verdicts() {
         let mut seen = HashSet::new();
-        for Word { names, verdicts, .. } in WORDS {
+        for &Word { names, verdicts, .. } in words() {
             for name in names {
                 assert!(seen.insert(name.to_lowercase()), "{name} is there twice");
                 assert!(by_headline(name).is_none(), "{name} is a verdict");
@@ -145,7 +145,7 @@ mod tests {
     fn a_word_leads_to_every_unclean_verdict() {
         for row in table::TABLE.iter().filter(|row| row.unclean) {
             assert!(
-                WORDS.iter().any(|word| word.verdicts.contains(&row.headline)),
+                words().any(|word| word.verdicts.contains(&row.headline)),
                 "no word leads to {}",
                 row.headline
             );

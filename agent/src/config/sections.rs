@@ -167,7 +167,7 @@ impl Default for ContainerSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KubeletSettings {
-    /// Where the kubelet answers, if its file is not given.
+    /// Where the kubelet answers. It is asked before its file is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<kubelet::Address>,
     /// The file of `--config`.
@@ -182,12 +182,6 @@ pub struct KubeletSettings {
 }
 
 impl KubeletSettings {
-    /// The kubelet to ask: a file that is given wins.
-    pub fn to_ask(&self) -> Option<kubelet::Address> {
-        self.address
-            .filter(|_| self.config.is_none() && self.config_directory.is_none())
-    }
-
     pub fn paths(&self) -> kubelet::Paths {
         kubelet::Paths {
             config: self.config.clone(),

@@ -4,23 +4,23 @@ use epitaph_core::text::escape;
 use serde::Serialize;
 
 use super::{Finding, Status, Topic, code};
+use crate::cli::explain::entry;
 
-/// A line per finding, its remedy below it.
-pub fn text(findings: &[Finding]) -> String {
+/// A line per finding, its remedy below it; wrapped in a terminal of this many columns.
+pub fn text(findings: &[Finding], columns: Option<usize>) -> String {
     let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
     let mut out = String::new();
     for finding in findings {
         let line = format!("{:<7}  {:<width$}  ", finding.status.word(), finding.check);
-        out.push_str(&format!("{line}{}\n", escape(&finding.message)));
+        out.push_str(&entry(&line, &escape(&finding.message), columns));
         if let Some(remedy) = &finding.remedy {
-            let indent = " ".repeat(line.len());
-            out.push_str(&format!("{indent}remedy: {}\n", escape(remedy)));
+            let remedy = format!("remedy: {}", escape(remedy));
+            out.push_str(&entry(&" ".repeat(line.len()), &remedy, columns));
         }
     }
     for conclude in [journal, shutdown, observation] {
         if let Some(line) = conclude(findings) {
-            out.push_str(&line);
-            out.push('\n');
+            out.push_str(&entry("", &line, columns));
         }
     }
     out

@@ -48,7 +48,7 @@ fn kinds_that_the_api_server_does_not_know_are_a_note_with_the_remedy() {
         };
         let findings = examine(&facts);
         assert_eq!(code(&findings), SysExit::Ok);
-        text(&findings)
+        text(&findings, None)
     };
     assert!(of(ServedKinds::All).contains("ok       epitaphs "));
     let without = of(ServedKinds::Without(vec!["Epitaph", "NodeEpitaph"]));
@@ -79,7 +79,7 @@ fn a_machine_without_a_problem() {
         ok       clock                     2026-11-18T11:06:45.000000000Z
         this machine can be observed
     "#]]
-    .assert_eq(&text(&findings));
+    .assert_eq(&text(&findings, None));
 }
 
 /// Whoever runs the doctor on such a kernel compares: `substituted` is no fault there.
@@ -100,7 +100,7 @@ fn the_page_has_what_a_good_node_of_linux_6_1_shows() {
     let findings = examine(&facts);
     assert_eq!(code(&findings), SysExit::Ok);
     let page = include_str!("../../../docs/doctor.md");
-    let shown = text(&findings);
+    let shown = text(&findings, None);
     assert!(page.contains(&shown), "docs/doctor.md does not have:\n{shown}");
 }
 
@@ -113,7 +113,7 @@ fn a_probe_that_shows_a_part_of_the_clients_is_a_note_with_the_remedy() {
             states: vec![("tcp_send_reset".to_owned(), ProbeState::Substituted { by, clients })],
             shrunk: None,
         };
-        text(&examine(&facts))
+        text(&examine(&facts), None)
     };
     let part = of(SeenClients::OfThisMachine);
     assert!(
@@ -137,7 +137,7 @@ fn where_no_refused_client_is_seen_the_remedy_is_not_nothing() {
             states: vec![(name.to_owned(), ProbeState::Unsupported(reason.to_owned()))],
             shrunk: None,
         };
-        text(&examine(&facts))
+        text(&examine(&facts), None)
     };
     let v1 = "remedy: boot with cgroup v2";
     assert!(of("tcp_send_reset", ProbeState::NO_SOCKETS).contains(v1));
@@ -177,7 +177,7 @@ fn an_old_kernel_is_observed_with_less_evidence() {
                                              remedy: synchronise the clock (chrony, systemd-timesyncd)
         this machine can be observed
     "#]]
-    .assert_eq(&text(&findings));
+    .assert_eq(&text(&findings, None));
 }
 
 fn refused(trouble: &Trouble) -> Probes {
@@ -266,5 +266,27 @@ fn a_missing_requirement_is_a_problem() {
     let problems = findings.iter().filter(|f| matches!(f.status, Status::Problem(_)));
     let checks: Vec<&str> = problems.map(|f| f.check.as_str()).collect();
     assert_eq!(checks, ["kernel", "probe signal_generate", "probe tcp_send_reset", "cgroups"]);
-    assert!(text(&findings).ends_with("4 problems: this machine cannot be observed as it is\n"));
+    assert!(text(&findings, None).ends_with("4 problems: this machine cannot be observed as it is\n"));
+}
+
+/// At 80 columns the longest messages would run into the next line, under the status of the next finding.
+#[test]
+fn in_a_terminal_messages_and_remedies_stay_beside_their_checks() {
+    let findings = [Finding {
+        topic: Topic::Observation,
+        check: "cgroups".into(),
+        status: Status::Unknown,
+        message: "v2 at /sys/fs/cgroup, and cgroup v1: sockets of containers in v1 only are not observed".into(),
+        remedy: Some("boot with systemd.unified_cgroup_hierarchy=1, or accept that traffic is unknown".into()),
+    }];
+    expect![[r"
+        unknown  cgroups  v2 at /sys/fs/cgroup, and cgroup v1:
+                          sockets of containers in v1 only are not
+                          observed
+                          remedy: boot with
+                          systemd.unified_cgroup_hierarchy=1, or
+                          accept that traffic is unknown
+        this machine can be observed
+    "]]
+    .assert_eq(&text(&findings, Some(60)));
 }

@@ -4,6 +4,7 @@ use epitaph_core::input::Observation;
 use epitaph_core::time::{Boot, Wall};
 use serde::{Deserialize, Serialize};
 
+use crate::recording::OF_JOURNAL;
 use crate::recording::WriteError;
 use crate::recording::frames::{Numbers, append_to_number, stamp};
 
@@ -24,6 +25,8 @@ pub(crate) const TAG_ANSWERED_IN_PART: u8 = 6;
 
 /// A custom resource that the API server has to get.
 pub(crate) const TAG_RESOURCE: u8 = 7;
+
+const _: () = assert!(*OF_JOURNAL.start() == TAG_REPORT && *OF_JOURNAL.end() == TAG_RESOURCE);
 
 /// Of the API server, among the signals of [`TAG_ANSWERED_IN_PART`]: the resource is written, or never will be.
 pub(crate) const RESOURCE: u8 = 4;

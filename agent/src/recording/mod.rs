@@ -18,11 +18,12 @@ mod writer;
 
 use epitaph_core::input::Observation;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 use crate::error::{HasRemedy, Remedy};
 
 use frames::read_header;
-pub use reader::{Another, Missing, Reader, Report};
+pub use reader::{Another, Missing, Reader, Report, lost_in};
 pub(crate) use writer::input_json;
 pub use writer::{Writer, create};
 
@@ -39,6 +40,8 @@ pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 /// Tags of payloads. The journal's segments have more ([`crate::journal`]).
 pub(crate) const TAG_KERNEL: u8 = 0;
 pub(crate) const TAG_INPUT: u8 = 1;
+/// Frames that only a journal has.
+pub(crate) const OF_JOURNAL: RangeInclusive<u8> = 2..=7;
 
 /// First frame of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

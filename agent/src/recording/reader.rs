@@ -1,13 +1,14 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
+use epitaph_core::correlate::Limits;
 use epitaph_core::event::{Event, Kind};
 use epitaph_core::input::Input;
 use epitaph_core::stored::StoredInput;
 use epitaph_core::time::Boot;
 
 use super::frames::{Frames, Next, Numbers, stamped};
-use super::{Header, ReadError, TAG_INPUT, TAG_KERNEL, read_header};
+use super::{Header, OF_JOURNAL, ReadError, TAG_INPUT, TAG_KERNEL, read_header};
 
 /// What was read and what was lost; complete once the iterator has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,8 @@ pub struct Report {
     pub another: Option<Another>,
     /// Bytes at the end without a complete input: the recorder was stopped during a write, or the end is damaged.
     pub tail_bytes: u64,
-    /// Complete inputs of a kind that this version does not know.
+    /// Complete inputs of a kind that this version does not know: for each that may be evidence, the core got an [`Input::Lost`] of every
+    /// kind.
     pub unknown_inputs: u64,
     /// Complete kernel records that this version cannot decode: for each of a kind that is known, the core got an
     /// [`Input::Lost`] of that kind.
@@ -119,6 +121,13 @@ where
         self.frames.numbers()
     }
 
+    /// An input that may have been evidence of anything.
+    fn unknown(&mut self, now: Boot) {
+        self.report.unknown_inputs += 1;
+        let lost = Input::part_missing(self.last).into_iter();
+        self.ready.extend(lost.map(|lost| (now, lost)));
+    }
+
     /// Takes the next complete frame, and the damage before it. False at the end.
     fn read(&mut self) -> bool {
         if self.report.another.is_some() {
@@ -163,23 +172,32 @@ where
                         Ok((at, event)) => self.ready.push_back((now, Input::Kernel { at, event })),
                         Err(_) => {
                             self.report.undecodable += 1;
-                            let kind = body.first_chunk().and_then(|kind| Kind::from_u16(u16::from_le_bytes(*kind)));
-                            let since = self.last;
-                            self.ready
-                                .extend(kind.map(|kind| (now, Input::lost_by_machine(kind, since, 1))));
+                            let lost = lost_in(body, self.last.minus(Limits::default().reorder), now);
+                            self.ready.extend(lost.map(|lost| (now, lost)));
                         }
                     },
                     TAG_INPUT => match serde_json::from_slice(body).ok().and_then(StoredInput::input) {
                         Some(input) => self.ready.push_back((now, input)),
-                        None => self.report.unknown_inputs += 1,
+                        None => self.unknown(now),
                     },
-                    _ => self.report.unknown_inputs += 1,
+                    // What the agent did with its reports is evidence of nothing.
+                    tag if OF_JOURNAL.contains(&tag) => self.report.unknown_inputs += 1,
+                    _ => self.unknown(now),
                 }
                 self.last = now;
                 true
             }
         }
     }
+}
+
+/// The loss that an undecodable record means to the core; kind and time come from the record's header. `floor`: no record that comes now
+/// is older.
+pub fn lost_in(bytes: &[u8], floor: Boot, now: Boot) -> Option<Input> {
+    let kind = Kind::from_u16(u16::from_le_bytes(*bytes.first_chunk()?))?;
+    let at = bytes.get(8..16).and_then(|at| at.first_chunk());
+    let since = at.map_or(floor, |at| Boot(u64::from_le_bytes(*at)).max(floor).min(now));
+    Some(Input::lost_by_machine(kind, since, 1))
 }
 
 /// Inputs with the `now` at which the core got them. Never fails: damage is reported as [`Input::Lost`] and counted.

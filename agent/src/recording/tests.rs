@@ -1,3 +1,4 @@
+use epitaph_core::correlate::Limits;
 use epitaph_core::event::{CgroupRmdir, Event, Kind};
 use epitaph_core::ids::PodUid;
 use epitaph_core::ids::{CgroupId, Pid};
@@ -411,17 +412,47 @@ fn additions_of_a_later_version_are_counted_or_ignored() {
     writer.record(Boot(5), &[6, 0, 99, 0]).unwrap();
     writer.record(Boot(6), &[77, 0, 1, 0]).unwrap();
     let (read, report) = read(&writer.into_inner());
-    let lost = Input::lost_by_machine(Kind::CgroupMkdir, Boot(4), 1);
-    assert_eq!(read, [(Boot(2), Input::Clock(WallOffset(9))), (Boot(5), lost)]);
+    let unknown = |now, since| Input::part_missing(since).into_iter().map(move |lost| (now, lost));
+    // Nothing was read before the first: since the begin of the observation.
+    let mut expected: Vec<_> = unknown(Boot(1), observation().since).collect();
+    expected.push((Boot(2), Input::Clock(WallOffset(9))));
+    expected.extend(unknown(Boot(3), Boot(2)).chain(unknown(Boot(4), Boot(3))));
+    // Without a time in its header.
+    expected.push((Boot(5), Input::lost_by_machine(Kind::CgroupMkdir, Boot(0), 1)));
+    assert_eq!(read, expected);
     assert_eq!(
         report,
         Report {
-            inputs: 2,
+            inputs: expected.len() as u64,
             unknown_inputs: 3,
             undecodable: 2,
             ..Report::default()
         }
     );
+}
+
+/// The record may be as old as its header says, and arrive as late as any.
+#[test]
+fn an_undecodable_record_is_a_loss_of_its_kind_since_its_time() {
+    let reorder = Limits::default().reorder;
+    let [before, last, now] = [100_000_000, 1_000_000_000, 1_100_000_000].map(Boot);
+    let record = |at: Boot| [&[3, 0, 99, 0, 0, 0, 0, 0][..], &at.0.to_le_bytes(), &[0; 4]].concat();
+    let since = |at: Boot| {
+        let mut writer = Writer::new(Vec::new(), &observation()).unwrap();
+        writer.input(last, &Input::Tick).unwrap();
+        writer.record(now, &record(at)).unwrap();
+        match read(&writer.into_inner()).0.pop() {
+            Some((_, Input::Lost { kind, since, .. })) => {
+                assert_eq!(kind, Kind::ProcessExit);
+                since
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let just_before = last.minus(reorder / 2);
+    assert_eq!(since(just_before), just_before);
+    assert_eq!(since(before), last.minus(reorder));
+    assert_eq!(since(Boot(u64::MAX)), now);
 }
 
 #[test]

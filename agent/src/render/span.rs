@@ -19,7 +19,7 @@ mod traffic;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use epitaph_core::attribute::Subject;
 use epitaph_core::ids::ContainerId;
@@ -138,6 +138,9 @@ fn enclose(spans: &mut [SpanData]) {
     }
 }
 
+/// Jaeger 2 takes a span without a length for one that ends before its begin: it warns, and shows the span twice where it came twice.
+const LEAST: Duration = Duration::from_nanos(1);
+
 /// Context that all spans of one trace share.
 struct Frame<'a> {
     trace: TraceId,
@@ -172,7 +175,7 @@ impl Frame<'_> {
             span_kind: SpanKind::Internal,
             name,
             start_time: self.wall(begin),
-            end_time: self.wall(end.max(begin)),
+            end_time: self.wall(end.max(begin.plus(LEAST))),
             attributes: a.into(),
             dropped_attributes_count: 0,
             events: SpanEvents::default(),

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use epitaph_core::correlate::{Concern, Correlator, Keeper, Kept};
+use epitaph_core::correlate::{Concern, Correlator, Keeper};
 use epitaph_core::decode::decode;
+use epitaph_core::event::Event;
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::Input;
+use epitaph_core::report::Answers;
 use epitaph_core::time::Boot;
 
 use crate::journal::{Journal, JournalDropReason, JournalStats};
@@ -33,6 +35,23 @@ pub struct Evidence {
 
 /// What is known of an input before the core takes it.
 pub struct Noted(Concern);
+
+/// How the core took it.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    is_answered: bool,
+    /// The subject of a kernel record.
+    about: Option<CgroupId>,
+}
+
+impl Taken {
+    pub fn of(answers: &Answers) -> Taken {
+        Taken {
+            is_answered: !answers.is_empty(),
+            about: answers.about,
+        }
+    }
+}
 
 impl Noted {
     /// The input, if it may be kept.
@@ -78,13 +97,12 @@ impl Evidence {
     }
 
     /// An input that is not a kernel record: `copy`, if it may be kept.
-    pub fn after(&mut self, core: &Correlator, now: Boot, noted: &Noted, copy: Option<&Input>, answered: bool) {
+    pub fn after(&mut self, core: &Correlator, now: Boot, noted: Noted, copy: Option<&Input>, taken: Taken) {
         let event = || match copy {
             Some(Input::Kernel { event, .. }) => Some(event.clone()),
             _ => None,
         };
-        let kept = self.keeper.keep(core, now, &noted.0, event, answered);
-        self.write(core, now, noted, &kept, |journal| {
+        self.keep(core, now, (noted, taken), event, |journal| {
             if let Some(input) = copy {
                 journal.input(now, input);
             }
@@ -92,18 +110,26 @@ impl Evidence {
     }
 
     /// A kernel record.
-    pub fn after_record(&mut self, core: &Correlator, now: Boot, noted: &Noted, bytes: &[u8], answered: bool) {
+    pub fn after_record(&mut self, core: &Correlator, now: Boot, noted: Noted, bytes: &[u8], taken: Taken) {
         // Few records are evidence: these are decoded once more.
         let event = || decode(bytes).ok().map(|(_, event)| event);
-        let kept = self.keeper.keep(core, now, &noted.0, event, answered);
-        self.write(core, now, noted, &kept, |journal| journal.record(now, bytes));
+        self.keep(core, now, (noted, taken), event, |journal| journal.record(now, bytes));
     }
 
-    fn write(&mut self, core: &Correlator, now: Boot, noted: &Noted, kept: &Kept, itself: impl FnOnce(&Journal)) {
+    fn keep(
+        &mut self,
+        core: &Correlator,
+        now: Boot,
+        (noted, taken): (Noted, Taken),
+        event: impl FnOnce() -> Option<Event>,
+        itself: impl FnOnce(&Journal),
+    ) {
+        let concern = noted.0.about(taken.about);
+        let kept = self.keeper.keep(core, now, &concern, event, taken.is_answered);
         if !kept.itself && kept.before.is_empty() {
             return;
         }
-        if noted.0.is_in_progress(core) {
+        if concern.is_in_progress(core) {
             // Before the frames: the first evidence of a termination is synced as soon as the later ones.
             self.journal.in_progress(true);
         }
@@ -217,7 +243,7 @@ mod tests {
         for input in std::iter::repeat_n(&lost, STORM as usize).chain([&Input::Tick]) {
             let noted = evidence.before(&core, input);
             let copy = noted.copy(input);
-            evidence.after(&core, now, &noted, copy.as_ref(), false);
+            evidence.after(&core, now, noted, copy.as_ref(), Taken::of(&Answers::default()));
         }
         opened.thread.close(Duration::from_secs(30));
         let next = journal::open(&options, &observation(), &|| false).unwrap();

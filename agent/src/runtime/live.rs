@@ -8,6 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use epitaph_core::attribute::Attribution;
+use epitaph_core::correlate::Limits;
 use epitaph_core::decode::decode;
 use epitaph_core::event::{Event, Kind, Task};
 use epitaph_core::ids::CgroupId;
@@ -23,6 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::clock;
 use crate::journal::Past;
+use crate::recording::lost_in;
 use crate::sink::terminal::screen::Act;
 use crate::source::kernel::{Attached, Hierarchies, Loss, MapError, announcement};
 use crate::source::kubelet::KubeletFiles;
@@ -643,8 +645,9 @@ fn take_record(
             }
             pipeline.sinks().dropped("undecodable", 1);
             // As at a replay: a termination that the record may belong to has lost evidence.
-            if let Some(lost) = lost_in(bytes, clock::now()) {
-                updates.commands.extend(pipeline.feed(clock::now(), lost)?);
+            let now = clock::now();
+            if let Some(lost) = lost_in(bytes, now.minus(Limits::default().reorder), now) {
+                updates.commands.extend(pipeline.feed(now, lost)?);
             }
             return Ok(());
         }
@@ -701,14 +704,6 @@ fn count_map_error(pipeline: &mut Pipeline, written: Result<(), MapError>) {
     }
 }
 
-/// The loss that an undecodable record means to the core; kind and time come from the record's header.
-fn lost_in(bytes: &[u8], now: Boot) -> Option<Input> {
-    let kind = Kind::from_u16(u16::from_le_bytes(*bytes.first_chunk()?))?;
-    let at = bytes.get(8..16).and_then(|at| at.first_chunk());
-    let since = at.map_or(now, |at| Boot(u64::from_le_bytes(*at)).min(now));
-    Some(Input::lost_by_machine(kind, since, 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -718,21 +713,5 @@ mod tests {
         let forbidden = [libc::EPERM, libc::ENOSYS, libc::EAGAIN, libc::ENOMEM]
             .map(|code| is_forbidden(&io::Error::from_raw_os_error(code)));
         assert_eq!(forbidden, [true, true, false, false]);
-    }
-
-    #[test]
-    fn an_undecodable_record_is_a_loss_of_its_kind_since_its_time() {
-        let now = Boot(500);
-        let lost = |since| {
-            let (kind, since) = (Kind::ProcessExit, Boot(since));
-            Some(Input::lost_by_machine(kind, since, 1))
-        };
-        let record = |at: u64| [&[3, 0, 99, 0, 0, 0, 0, 0][..], &at.to_le_bytes(), &[0; 4]].concat();
-        assert!(decode(&record(400)).is_err());
-        assert_eq!(lost_in(&record(400), now), lost(400));
-        assert_eq!(lost_in(&record(900), now), lost(500));
-        assert_eq!(lost_in(&[3, 0], now), lost(500));
-        assert_eq!(lost_in(&[200, 0, 1, 0], now), None);
-        assert_eq!(lost_in(&[], now), None);
     }
 }

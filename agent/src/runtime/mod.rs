@@ -49,7 +49,7 @@ use crate::sink::otlp::{self, Reason, SpanDropReason};
 
 pub use doctor::doctor;
 pub use error::RuntimeError;
-pub use evidence::Evidence;
+pub use evidence::{Evidence, Taken};
 use export::Export;
 pub use logind::logind;
 pub use past::{export, list, terminal, why};

@@ -187,7 +187,7 @@ fn start_runtimes(config: &Config) -> Option<Runtimes> {
 /// None if the settings give neither a file nor the kubelet's address, or without a thread.
 fn start_kubelet(config: &Config) -> Option<KubeletFiles> {
     let paths = config.kubelet.paths();
-    let kubelet = config.kubelet.to_ask().map(Configz::in_cluster).transpose();
+    let kubelet = config.kubelet.address.map(Configz::in_cluster).transpose();
     let kubelet = kubelet.unwrap_or_else(|error| {
         tracing::warn!(remedy = error.remedy().as_deref(), "the kubelet is not asked: {error}");
         None

@@ -495,7 +495,8 @@ impl ObserverLoop {
         tracing::info!(
             workload = %format!("{} {}/{}", settled.workload.kind, settled.workload.namespace, settled.workload.name),
             revision = settled.revision,
-            lost = settled.cost.as_ref().map(epitaph_core::rollout::RevisionCost::lost),
+            lost = settled.cost.as_ref().and_then(epitaph_core::rollout::RevisionCost::lost),
+            unreported = settled.cost.as_ref().and_then(|cost| cost.unreported),
             "a rollout has settled"
         );
         if let Some(events) = &self.reports.events {

@@ -58,7 +58,7 @@ pub fn why(args: &cli::WhyArgs, env: &dyn Env) -> Result<(), RuntimeError> {
     let report = *report;
     let story = Story {
         ahead: report.end.map_or(0, |end| clock::ahead_of_utc(end.0)),
-        program: "epitaph",
+        program: story::NODE_PROGRAM,
         report,
         found,
         others,

@@ -17,7 +17,7 @@ use crate::journal::{Past, ReportId};
 use crate::recording::Writer;
 
 use super::RuntimeError;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Taken};
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
@@ -78,12 +78,12 @@ impl Pipeline {
         let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
         let copy = noted.as_ref().and_then(|noted| noted.copy(&input));
         let is_scanned = matches!(input, Input::Scanned);
-        let (answered, commands) = self.take(now, input)?;
+        let (taken, commands) = self.take(now, input)?;
         if let Some(evidence) = self.evidence.as_mut().filter(|_| is_scanned) {
             evidence.scanned(&self.core, now);
         }
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after(&self.core, now, &noted, copy.as_ref(), answered);
+            evidence.after(&self.core, now, noted, copy.as_ref(), taken);
         }
         Ok(commands)
     }
@@ -94,9 +94,9 @@ impl Pipeline {
             recorder.record(now, bytes)?;
         }
         let noted = self.evidence.as_mut().map(|evidence| evidence.before(&self.core, &input));
-        let (answered, commands) = self.take(now, input)?;
+        let (taken, commands) = self.take(now, input)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after_record(&self.core, now, &noted, bytes, answered);
+            evidence.after_record(&self.core, now, noted, bytes, taken);
         }
         Ok(commands)
     }
@@ -112,10 +112,10 @@ impl Pipeline {
             .evidence
             .as_mut()
             .map(|evidence| evidence.before(&self.core, &Input::Tick));
-        let answered = !answers.is_empty();
+        let taken = Taken::of(&answers);
         let commands = self.send(now, answers)?;
         if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-            evidence.after(&self.core, now, &noted, Some(&Input::Tick), answered);
+            evidence.after(&self.core, now, noted, Some(&Input::Tick), taken);
             evidence.tick(&self.core, now);
         }
         Ok(commands)
@@ -189,16 +189,15 @@ impl Pipeline {
         self.sinks.resumed = self.replaying.take().unwrap_or_default();
     }
 
-    /// Whether the core answered, and its commands.
-    fn take(&mut self, now: Boot, input: Input) -> Result<(bool, Vec<Command>), RuntimeError> {
+    /// How the core took the input, and its commands.
+    fn take(&mut self, now: Boot, input: Input) -> Result<(Taken, Vec<Command>), RuntimeError> {
         self.observations.take(&input);
         if let (Input::Clock(_), Some(journal), false) = (&input, &self.sinks.journal, self.is_past) {
             journal.journal().observation(self.observations.current());
         }
         self.before(&input)?;
         let answers = self.core.handle(now, input);
-        let answered = !answers.is_empty();
-        Ok((answered, self.send(now, answers)?))
+        Ok((Taken::of(&answers), self.send(now, answers)?))
     }
 
     /// Passes to the sinks what they need of the input itself.

@@ -89,12 +89,15 @@ async fn all(client: &HttpClient, targets: &[String], each: &[String]) -> Result
             Ok(addresses) => addresses.collect(),
             Err(_) => Vec::new(),
         };
-        if addresses.is_empty() {
-            ready.push(format!("{name} has no address here (no DNS?): not every agent was asked\n"));
-        }
+        let asked = match addresses.len() {
+            0 => format!("{name} has no address here (no DNS?): not every agent was asked\n"),
+            // How many there should be is not known here.
+            count => format!("{name}: {count} asked, all ready\n"),
+        };
         for address in addresses {
             ready.push(one(client, address).await?);
         }
+        ready.push(asked);
     }
     Ok(ready)
 }
@@ -225,8 +228,8 @@ mod tests {
             lines.concat(),
             format!("{good} is ready\nno-port has no address here (no DNS?): not every agent was asked\n")
         );
-        let twice = all(&client, &[], &[good.clone(), good.clone()]).await.expect("ready");
-        assert_eq!(twice.concat(), format!("{good} is ready\n{good} is ready\n"));
+        let asked = all(&client, &[], std::slice::from_ref(&good)).await.expect("ready");
+        assert_eq!(asked.concat(), format!("{good} is ready\n{good}: 1 asked, all ready\n"));
     }
 
     #[test]

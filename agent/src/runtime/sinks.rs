@@ -56,7 +56,7 @@ pub struct Sinks {
 
 impl Sinks {
     pub fn new(config: &Config, export: &Export, terminal: Option<terminal::Sink<Background>>, health: Arc<Health>) -> Sinks {
-        Sinks {
+        let sinks = Sinks {
             metrics: export.metrics.clone(),
             health,
             terminal,
@@ -76,7 +76,10 @@ impl Sinks {
                 unclean_only: config.export.unclean_only,
             },
             reader_gone: false,
-        }
+        };
+        // From the start on: neither the bus nor the kubelet need ever answer.
+        sinks.node_ready();
+        sinks
     }
 
     /// Whether a report from the evidence of earlier runs is new. Of these runs' warnings and counts nothing is.
@@ -208,9 +211,12 @@ impl Sinks {
 
     /// What is known of the node's shutdown.
     pub fn node(&mut self, event: &NodeEvent) {
-        if !self.readiness.take(event) {
-            return;
+        if self.readiness.take(event) {
+            self.node_ready();
         }
+    }
+
+    fn node_ready(&self) {
         for (check, state) in self.readiness.states().into_iter().flatten() {
             self.metrics
                 .node_ready(check.name(), state.name(), ReadyState::ALL.map(ReadyState::name));
@@ -347,6 +353,27 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// A dashboard would show a node without bus and kubelet as ready.
+    #[tokio::test]
+    async fn the_readiness_of_a_node_about_which_nothing_is_known_is_unknown() {
+        let ready = |config: &Config| {
+            let export = Export::start(config).unwrap();
+            drop(Sinks::new(config, &export, None, Arc::default()));
+            let text = export.metrics.text().unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("epitaph_node_shutdown_ready{"));
+            lines
+                .filter(|line| line.ends_with(" 1"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let mut config = Config::default();
+        assert_eq!(ready(&config), Vec::<String>::new());
+        config.kubernetes.node_name = Some("node-1".to_owned());
+        let lines = ready(&config);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines.iter().all(|line| line.contains("state=\"unknown\"")), "{lines:?}");
     }
 
     #[tokio::test]

@@ -178,8 +178,8 @@ pub struct Completer {
 impl Completer {
     pub fn new(sink: Sink) -> Completer {
         Completer {
+            facts: Facts::new(FactLimits::new(sink.queue.between())),
             sink,
-            facts: Facts::new(FactLimits::default()),
             forbidden: None,
             patience: Settings::of_observer().give_up_refused,
         }
@@ -233,8 +233,8 @@ impl Completer {
     }
 
     fn complete(&self, completion: Option<Completion>, now: Boot) {
-        if let Some(Completion { observed, since, count }) = completion {
-            self.sink.queue.push_observed(observed, (since, count), now, &self.sink.stats);
+        if let Some(completion) = completion {
+            self.sink.queue.push_observed(completion, now, &self.sink.stats);
         }
     }
 

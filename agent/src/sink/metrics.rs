@@ -481,10 +481,10 @@ impl Metrics {
         }
         for (outcome, count) in [
             ("accepted", traffic.accepted),
-            ("refused", traffic.refused),
+            ("refused", traffic.refused.all),
             ("reset", traffic.reset),
             ("cut", traffic.cut),
-            ("undecided", traffic.undecided),
+            ("undecided", traffic.undecided.all),
             ("idle_closed", traffic.idle_closed),
             ("rejected", traffic.rejected),
         ] {

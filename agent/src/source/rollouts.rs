@@ -191,7 +191,7 @@ impl Follower {
             }
             WatchEvent::Changed(Change::Applied { object, .. }) => match sight(&object) {
                 Ok(Some(sight)) => {
-                    if !self.rollouts.sight(sight) {
+                    if !self.rollouts.sight(clock::now(), sight) {
                         self.counters.over.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -367,6 +367,7 @@ fn sight(of: &LeanReplicaSet) -> Result<Option<ReplicaSetSight>, Incomplete> {
     };
     let deployment = (TEMPLATE_HASH, &labels.template, &annotations.revision);
     let argo = (ROLLOUT_HASH, &labels.argo_template, &annotations.argo_revision);
+    let mut history = [&annotations.history, &annotations.argo_history].into_iter().flatten();
     let found = [argo, deployment].into_iter().find_map(|(label, hash, number)| {
         let number: u64 = number.as_ref()?.parse().ok()?;
         Some((label, hash.clone()?, number))
@@ -388,6 +389,7 @@ fn sight(of: &LeanReplicaSet) -> Result<Option<ReplicaSetSight>, Incomplete> {
         hash_label,
         hash,
         created: created.and_then(|time| u64::try_from(time.0.as_nanosecond()).ok()).map(Wall),
+        is_resumed: history.any(|numbers| !numbers.is_empty()),
         wanted: of.spec.replicas.unwrap_or(1),
         pods: of.status.replicas,
         available: of.status.available_replicas,
@@ -445,7 +447,10 @@ mod tests {
             (sight.number, sight.hash.as_str(), sight.wanted, sight.available),
             (4, "7d9", 2, 1)
         );
-        assert!(sight.is_current && sight.created.is_some());
+        assert!(sight.is_current && sight.created.is_some() && !sight.is_resumed);
+        let mut back = set("Deployment", "pod-template-hash", "deployment.kubernetes.io/revision");
+        back["metadata"]["annotations"]["deployment.kubernetes.io/revision-history"] = "1".into();
+        assert!(of(back).expect("numbered").is_resumed);
         assert_eq!(
             (sight.workload.kind.as_str(), sight.workload.namespace.as_str()),
             ("Deployment", "shop")

@@ -2,15 +2,20 @@
 //!
 //! What the resource does not hold is absent, never zero: who sent a signal, what the kernel did with it, when a connection was lost.
 
+#[cfg(test)]
+mod patch_tests;
+mod template;
+
 use std::collections::{BTreeMap, HashSet};
 
-use epitaph_core::render::resource::{EpitaphAdvice, EpitaphContainer, EpitaphReport, POD};
+use epitaph_core::render::resource::{EpitaphAdvice, EpitaphContainer, EpitaphReport, EpitaphTimes, POD};
 use epitaph_core::time::Wall;
 use epitaph_core::verdict::{AdviceKind, table};
 use serde_json::{Map, Value, json};
 
 use crate::history::Report;
 use crate::story::{Snippet, snippets};
+pub use template::Template;
 
 /// The report as one object of docs/json.md: a `pod-termination`, or of a pod that lives on the `termination` of its container.
 pub fn object(namespace: &str, report: &EpitaphReport) -> Value {
@@ -32,6 +37,7 @@ pub fn object(namespace: &str, report: &EpitaphReport) -> Value {
         "sentence": report.sentence,
         "remedy": report.remedy,
         "connections": connections(report),
+        "disagreement": report.kubectl_shows.as_ref().map(|status| json!({"status": status})),
     });
     let own = match report.terminated.as_str() {
         POD => json!({
@@ -66,8 +72,9 @@ pub fn earlier(namespace: &str, report: &EpitaphReport) -> Vec<Value> {
         .collect()
 }
 
-/// The settings that would have suited every one of these pods of one workload: of each, the most that one of the pods needed.
-pub fn settings(namespace: &str, reports: &[&EpitaphReport]) -> Vec<Snippet> {
+/// The settings that would have suited every one of these pods of one workload: of each, the most that one of the pods needed, and more
+/// than the workload has now.
+pub fn settings(namespace: &str, reports: &[&EpitaphReport], present: Template<'_>) -> Vec<Snippet> {
     let Some(first) = reports.first() else { return Vec::new() };
     // Of each container, the longest shutdown: a sleep and the shutdown have to fit into the grace period.
     let mut longest: BTreeMap<&str, &EpitaphContainer> = BTreeMap::new();
@@ -77,12 +84,20 @@ pub fn settings(namespace: &str, reports: &[&EpitaphReport]) -> Vec<Snippet> {
             *known = container;
         }
     }
+    // As of pods that were deleted: the grace period that counted is then not taken for that of the spec.
+    let requested = reports.iter().find_map(|report| report.times.requested.clone());
+    let requested = requested.or_else(|| Some(first.times.exited.clone()));
     let whole = EpitaphReport {
         containers: longest.into_values().cloned().collect(),
         advice: most(reports),
         grace_seconds: reports.iter().filter_map(|report| report.grace_seconds).max(),
+        times: EpitaphTimes {
+            requested,
+            ..first.times.clone()
+        },
         ..(*first).clone()
     };
+    let whole = present.applied(whole);
     serde_json::from_value::<Report>(object(namespace, &whole)).map_or_else(|_| Vec::new(), |report| snippets(&report))
 }
 
@@ -144,7 +159,7 @@ fn container(namespace: &str, report: &EpitaphReport, of: &EpitaphContainer) -> 
             "container": of.name,
             "kind": of.kind,
             "request": request(report),
-            "grace_ms": report.grace_seconds.map(|seconds| seconds * 1000),
+            "grace_ms": grace(report, of).map(|seconds| seconds.saturating_mul(1000)),
             "pre_stop": of.pre_stop.as_deref().map(hook),
             "incomplete": incomplete(report),
         },
@@ -184,8 +199,27 @@ fn pod(namespace: &str, report: &EpitaphReport) -> Value {
 }
 
 fn request(report: &EpitaphReport) -> Option<Value> {
-    let at = report.times.requested.as_deref().and_then(moment)?;
-    Some(json!({"earliest": at, "latest": at, "grace_ms": report.grace_seconds.map(|seconds| seconds * 1000)}))
+    let at = moment(report.times.requested.as_deref()?);
+    let millis = |seconds: Option<u64>| seconds.map(|seconds| seconds.saturating_mul(1000));
+    let (grace, spec) = (millis(report.grace_seconds), millis(spec_grace(report)));
+    Some(json!({"earliest": at, "latest": at, "grace_ms": grace, "spec_grace_ms": spec}))
+}
+
+/// `terminationGracePeriodSeconds`; None if it is not known: in an object of an older agent the grace period that counted may be a
+/// deletion's, or a probe's.
+fn spec_grace(report: &EpitaphReport) -> Option<u64> {
+    let is_own = report.times.requested.is_none() && !is_by_probe(&report.cause);
+    report.spec_grace_seconds.or(report.grace_seconds.filter(|_| is_own))
+}
+
+/// The grace period that counted for one container. That of a pod's deletion is not that of a probe.
+fn grace(report: &EpitaphReport, of: &EpitaphContainer) -> Option<u64> {
+    let is_probes = report.terminated == POD && is_by_probe(&of.cause);
+    report.grace_seconds.filter(|_| !is_probes)
+}
+
+fn is_by_probe(cause: &str) -> bool {
+    matches!(cause, "liveness" | "startup")
 }
 
 /// Whoever may write an object may write any text in it.
@@ -237,7 +271,10 @@ fn hook(text: &str) -> Value {
     let (hook, program) = text
         .split_once(' ')
         .map_or((text, None), |(hook, program)| (hook, Some(program)));
-    json!({"hook": hook, "program": program})
+    match (hook, program) {
+        ("sleep", seconds) => json!({"hook": hook, "sleep_s": seconds.and_then(|seconds| seconds.parse::<u64>().ok())}),
+        _ => json!({"hook": hook, "program": program}),
+    }
 }
 
 /// A verdict of a newer agent has none that is known here.

@@ -8,8 +8,9 @@ use epitaph_core::report::{PodTermination, Report as CoreReport, Termination};
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{Expect, expect};
 
+use super::Template;
 use crate::history::{Counts, Report, Search, Wanted};
-use crate::story::{Brief, Columns, Story, snippets, text};
+use crate::story::{Brief, Columns, Snippet, Story, snippets, text};
 
 fn of_pod(p: &PodTermination) -> EpitaphReport {
     let report = CoreReport::PodTerminated(Box::new(p.clone()));
@@ -77,7 +78,10 @@ fn a_pod_is_drawn_as_far_as_the_resource_has_it() {
         workload  Deployment shop/cart
         node      node-7
         trace     f413a7a4e46d1258ed4927cd46f8b039
-        meaning   `epitaph explain ignored-stop-signal`
+        meaning   The kernel discarded the stop signal, so the process kept running
+                  until the runtime killed it: PID 1 has no handler, its handler only
+                  raised the signal again (Node.js), or the process below an init
+                  ignores it.
     "#]],
     );
 }
@@ -109,7 +113,10 @@ fn a_container_of_a_pod_that_lives_on_is_drawn() {
         workload  Deployment shop/cart
         node      node-7
         trace     36d2adfad73cb358a221eb2b3ece3942
-        meaning   `epitaph explain ignored-stop-signal`
+        meaning   The kernel discarded the stop signal, so the process kept running
+                  until the runtime killed it: PID 1 has no handler, its handler only
+                  raised the signal again (Node.js), or the process below an init
+                  ignores it.
     "#]],
     );
 }
@@ -169,6 +176,18 @@ fn what_is_in_the_resource_obeys_the_page() {
     assert_eq!(&*report.severity, "");
 }
 
+/// A Deployment of the pod of the fixtures.
+fn workload(grace: u64) -> serde_json::Value {
+    let containers = serde_json::json!([{"name": "app"}]);
+    let inits = serde_json::json!([{"name": "proxy", "restartPolicy": "Always"}]);
+    let spec = serde_json::json!({"terminationGracePeriodSeconds": grace, "containers": containers, "initContainers": inits});
+    serde_json::json!({"spec": {"template": {"spec": spec}}})
+}
+
+fn settings(reports: &[&EpitaphReport], workload: &serde_json::Value) -> Vec<Snippet> {
+    super::settings("shop", reports, Template::of(workload).expect("a template"))
+}
+
 /// Two pods of a rollout, one of which needed more than the other.
 #[test]
 fn settings_of_a_rollout_are_the_most_that_a_pod_needed() {
@@ -183,13 +202,13 @@ fn settings_of_a_rollout_are_the_most_that_a_pod_needed() {
         advice.seconds = advice.seconds.map(|seconds| seconds + 7);
     }
     let text = |reports: &[&EpitaphReport]| {
-        let all = super::settings("shop", reports);
+        let all = settings(reports, &workload(30));
         all.iter().map(|of| of.text.clone()).collect::<String>()
     };
     assert_eq!(text(&[&first, &second]), text(&[&second]));
     assert!(text(&[&first, &second]).contains(&format!("{}", advised + 7)));
     assert_ne!(text(&[&first, &second]), text(&[&first]));
-    assert_eq!(super::settings("shop", &[]), []);
+    assert_eq!(settings(&[], &workload(30)), []);
 }
 
 #[test]
@@ -206,7 +225,9 @@ fn a_lower_setting_is_advised_only_where_every_pod_has_enough_with_it() {
     let mut without = lower(None);
     without.advice.clear();
     let (five, nine) = (lower(Some(5)), lower(Some(9)));
-    let all = super::settings("shop", &[&five, &nine]);
+    let all = settings(&[&five, &nine], &workload(30));
     assert!(all[0].text.contains("terminationGracePeriodSeconds: 9"), "{all:?}");
-    assert_eq!(super::settings("shop", &[&five, &nine, &without]), []);
+    assert_eq!(settings(&[&five, &nine, &without], &workload(30)), []);
+    // It has been lowered meanwhile.
+    assert_eq!(settings(&[&five, &nine], &workload(9)), []);
 }

@@ -38,8 +38,9 @@ const MOST_KEPT: usize = 10_000;
 const COMPUTED: (f64, f64) = (5_000.0, 60.0);
 /// Of a rollout on a busy machine.
 const MOST: Duration = Duration::from_secs(1_800);
-/// The observer writes two minutes after it first saw something of a pod; nothing was written for so long: nothing more comes.
-const QUIET: Duration = Duration::from_secs(150);
+/// The observer writes two minutes after it first saw something of a pod, and ten minutes after a later fact; nothing was written for so long: nothing
+/// more comes.
+const QUIET: Duration = Duration::from_secs(630);
 const AGENT: &str = "system:serviceaccount:epitaph:epitaph-agent";
 const OBSERVER: &str = "system:serviceaccount:epitaph:epitaph-observer";
 

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use epitaph::runtime::Evidence;
+use epitaph::runtime::{Evidence, Taken};
 use epitaph_core::attribute::Question;
 use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::decode;
@@ -199,7 +199,7 @@ impl Core {
                 let answers = self.correlator.handle(at, Input::Tick);
                 if let Some(evidence) = &mut self.evidence {
                     let noted = evidence.before(&self.correlator, &Input::Tick);
-                    evidence.after(&self.correlator, at, &noted, Some(&Input::Tick), !answers.is_empty());
+                    evidence.after(&self.correlator, at, noted, Some(&Input::Tick), Taken::of(&answers));
                     evidence.tick(&self.correlator, at);
                 }
                 self.counts.add(&answers);
@@ -220,7 +220,7 @@ impl Core {
             let noted = (self.evidence.as_mut()).map(|evidence| evidence.before(&self.correlator, &input));
             let answers = self.correlator.handle(at, input);
             if let (Some(evidence), Some(noted)) = (&mut self.evidence, noted) {
-                evidence.after_record(&self.correlator, at, &noted, record, !answers.is_empty());
+                evidence.after_record(&self.correlator, at, noted, record, Taken::of(&answers));
             }
             self.counts.add(&answers);
             black_box(&answers);

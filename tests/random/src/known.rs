@@ -12,23 +12,12 @@ pub struct Known {
     pub is: fn(&Played) -> bool,
 }
 
-pub const KNOWN: &[Known] = &[
-    Known {
-        name: "the-wrapper-is-blamed",
-        class: Class::WrongCulprit,
-        what: "a signal of the group ends a shell above the program by default, and the program finishes: `default-action`",
-        is: |played| {
-            let truth = &played.truth;
-            !truth.is_main() && truth.finished() && truth.read_signal()
-        },
-    },
-    Known {
-        name: "connected-at-the-end",
-        class: Class::WrongCount,
-        what: "a client connects in the moment in which the program exits, and its cut request is not counted: once in some thousand histories",
-        is: |played| played.truth.was_cut_at_once(),
-    },
-];
+pub const KNOWN: &[Known] = &[Known {
+    name: "connected-at-the-end",
+    class: Class::WrongCount,
+    what: "a client connects in the moment in which the program exits, and its cut request is not counted: once in some thousand histories",
+    is: |played| played.truth.was_cut_at_once(),
+}];
 
 /// The kind of a finding of `class`.
 pub fn kind(class: Class, played: &Played) -> Option<&'static Known> {

@@ -16,6 +16,7 @@ mod history;
 mod known;
 mod play;
 mod pool;
+mod port;
 mod program;
 mod run;
 mod score;

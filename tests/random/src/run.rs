@@ -14,6 +14,7 @@ use crate::agents::Agents;
 use crate::history::History;
 use crate::known::{self, KNOWN};
 use crate::play::{Played, Stage};
+use crate::port::Port;
 use crate::score::{Class, Finding, score};
 use crate::sys::boot_now;
 use crate::watch::Watch;
@@ -25,8 +26,6 @@ const AT_ONCE: usize = 40;
 const AT_ONCE_UNDER_KILLED: usize = 12;
 /// A report comes at the latest so long after the container is gone.
 const REPORT: Duration = Duration::from_secs(30);
-/// Ports of histories in the machine's network: below those that clients get.
-const PORTS: std::ops::Range<u16> = 21_000..29_000;
 /// So many failing histories of a run are shrunk, each of another kind.
 const SHRUNK: usize = 4;
 
@@ -318,11 +317,9 @@ fn play(
     index: usize,
     reports: impl Fn(&str) -> Vec<Value>,
 ) -> Result<Judged> {
-    let ports = usize::from(PORTS.end - PORTS.start);
-    // Runs side by side have other ports: pids of one moment are near to each other.
-    let own = usize::try_from(std::process::id())? * 200;
-    let port = PORTS.start + u16::try_from((own + index) % ports)?;
-    let played = stage.play(history, port)?;
+    // Runs side by side begin at other ports: pids of one moment are near to each other.
+    let port = Port::held(usize::try_from(std::process::id())? * 200 + index)?;
+    let played = stage.play(history, port.number)?;
     let reports = match played.truth.broken {
         Some(_) => Vec::new(),
         None => reports(&played.container),

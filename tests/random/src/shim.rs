@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Kill, Stop};
 use crate::program::READY;
-use crate::sys::{boot_now, emit, found_within, kill};
+use crate::sys::{boot_now, default_interrupts, emit, found_within, kill};
 
 /// For a loaded machine: a guard against a hang, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,6 +74,7 @@ pub enum Event {
 /// The container cannot be made.
 pub fn main(order: &str) -> Result<i32> {
     let order: Order = serde_json::from_str(order)?;
+    default_interrupts()?;
     fs::create_dir_all(&order.cgroup)?;
     let result = Shim::start(&order).and_then(Shim::live);
     if let Err(e) = &result {

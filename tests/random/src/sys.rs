@@ -16,6 +16,23 @@ pub fn boot_now() -> u64 {
     })
 }
 
+/// As a runtime leaves a container's signals. A shell starts what runs in the background with SIGINT and SIGQUIT ignored, and a program
+/// inherits that.
+///
+/// # Errors
+/// As sigaction(2).
+pub fn default_interrupts() -> Result<()> {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    for interrupt in [Signal::SIGINT, Signal::SIGQUIT] {
+        #[expect(unsafe_code, reason = "nix's signal is unsafe for handlers")]
+        // SAFETY: no handler of ours is set, or was before.
+        unsafe {
+            signal(interrupt, SigHandler::SigDfl)?;
+        }
+    }
+    Ok(())
+}
+
 /// kill(2).
 ///
 /// # Errors

@@ -103,6 +103,13 @@ impl Truth {
         self.life().iter().find(|(_, event)| last(event)).map(|(at, _)| *at)
     }
 
+    /// It wrote its last line so near to the end of the first process that the kernel, which kills what is left then, can have been earlier than
+    /// its exit: no log has the order.
+    pub fn may_be_overtaken(&self) -> bool {
+        const AS_NEAR_NS: u64 = 10_000_000;
+        !self.is_main() && self.left().is_some_and(|at| at.saturating_add(AS_NEAR_NS) >= self.ended)
+    }
+
     /// When the termination of the first process began: counts begin there, by docs/json.md.
     pub fn began(&self) -> u64 {
         let sent = self.sent.iter().filter(|(.., lives)| *lives).map(|(at, ..)| *at);

@@ -1,4 +1,5 @@
-//! `without-bpf PROGRAM [ARGUMENT]…`: runs the program under a seccomp profile that does not know bpf(2), as some runtimes do.
+//! `without-bpf CODE PROGRAM [ARGUMENT]…`: runs the program where bpf(2) returns the error: EPERM under a seccomp profile that does not know
+//! bpf(2), as of some runtimes, EACCES in a domain of SELinux that may not use bpf(2).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -7,7 +8,14 @@ use anyhow::Context as _;
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1);
-    let program = args.next().context("usage: without-bpf PROGRAM [ARGUMENT]...")?;
-    epitaph_tests::sys::refuse_bpf().context("install the filter")?;
+    let (code, program) = args
+        .next()
+        .zip(args.next())
+        .context("usage: without-bpf CODE PROGRAM [ARGUMENT]...")?;
+    let code = code
+        .to_str()
+        .and_then(|code| code.parse().ok())
+        .context("the code is not a number")?;
+    epitaph_tests::sys::refuse_bpf(code).context("install the filter")?;
     Err(Command::new(&program).args(args).exec()).with_context(|| format!("run {}", program.display()))
 }

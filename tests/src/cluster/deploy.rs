@@ -105,8 +105,8 @@ pub fn values(cluster: &Cluster) -> anyhow::Result<Value> {
     let annotations = json!({"epitaph.test/image": cluster.imported(EPITAPH)?});
     Ok(json!({
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        // Jaeger accepts traces only.
-        "config": {"otlp": {"endpoint": format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http), "metrics": false}},
+        // Jaeger accepts traces only, and refuses the metrics that are on by default, as for a newcomer.
+        "config": {"otlp": {"endpoint": format!("http://{HOST_FOR_GUESTS}:{}", jaeger.otlp_http)}},
         "agent": {"podAnnotations": annotations},
         "observer": {"podAnnotations": annotations},
     }))

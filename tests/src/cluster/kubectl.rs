@@ -73,7 +73,10 @@ impl Kubectl {
 }
 
 /// Standard output of `command`, given `input`.
-pub(super) fn output(mut command: Command, what: &str, input: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// The command fails: the error holds its standard error.
+pub fn output(mut command: Command, what: &str, input: &str) -> anyhow::Result<String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| what.to_owned())?;
     let mut stdin = child.stdin.take().with_context(|| what.to_owned())?;

@@ -230,7 +230,7 @@ fn start_jaeger(tools: &Tools, directory: &Path) -> anyhow::Result<()> {
     if Process::find(JAEGER, &records)?.is_some() {
         return Ok(());
     }
-    let (command, ports) = jaeger::command(&tools.program(JAEGER))?;
+    let (command, ports) = jaeger::command(&tools.program(JAEGER), &directory.join("jaeger"))?;
     let log = directory.join("logs/jaeger.log");
     let mut process = Process::start(JAEGER, command, &log, &records, Lifetime::Detached)?;
     let jaeger = Jaeger::at(ports);

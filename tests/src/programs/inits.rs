@@ -1,8 +1,8 @@
 //! Inits, with the victims below.
 
-use nix::libc::{SIGKILL, SIGQUIT, SIGUSR1, SIGWINCH};
+use nix::libc::{SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
 
-use super::{CLEAN, Installed, Ready, clean, ignored, stopped, stopped_by, unclean};
+use super::{CLEAN, Installed, Ready, clean, ignored, stopped, stopped_by, unclean, within};
 use crate::runtime::Stop;
 use crate::story::{End, Expected, Story};
 
@@ -120,6 +120,60 @@ pub(super) static STORIES: &[Story] = &[
         ]),
     ),
     stopped(
+        "tini-reraise",
+        "the program below tini handles SIGTERM and raises SIGTERM again",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "reraise"],
+            ..TINI
+        },
+        Expected {
+            end: End::Code(143),
+            sentence: &["sent the signal on to `victim`, and the process exited with code 143"],
+            ..CLEAN
+        },
+    ),
+    stopped_by(
+        "tini-pool",
+        "the program below tini has a pool, and finishes the work of the pool at SIGQUIT",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "pool"],
+            ..TINI
+        },
+        SIGQUIT,
+        clean(&["sent the signal on to `victim`"]),
+    ),
+    stopped_by(
+        "tini-group-pool",
+        "tini -g signals the program's pool, too, which has no handler",
+        Installed {
+            command: &["/usr/bin/tini", "-g", "--", "$VICTIM", "pool"],
+            ..TINI
+        },
+        SIGQUIT,
+        Expected {
+            verdict: "unknown",
+            exit: "unknown",
+            sentence: &["with the name of its parent", "the default action ended that process"],
+            remedy: &["tini without `-g`"],
+            ..CLEAN
+        },
+    ),
+    stopped_by(
+        "tini-idle-pool",
+        "neither the program below tini nor its pool has a handler",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "idle-pool"],
+            ..TINI
+        },
+        SIGQUIT,
+        unclean(
+            End::Code(131),
+            "default-action",
+            &["`tini` forwarded SIGQUIT to `victim`", "which has no SIGQUIT handler"],
+            &["also that of its other processes"],
+        ),
+    ),
+    stopped(
         "tini-ignored",
         "the program below tini ignores SIGTERM",
         Installed {
@@ -132,7 +186,7 @@ pub(super) static STORIES: &[Story] = &[
         "tini-slow",
         "the program below tini handles SIGTERM, and its shutdown takes too long",
         Installed {
-            command: &["/usr/bin/tini", "--", "$VICTIM", "handle-slowly"],
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle-for", "4", "0"],
             ..TINI
         },
         unclean(
@@ -141,6 +195,17 @@ pub(super) static STORIES: &[Story] = &[
             &["forwarded SIGTERM to `victim`, whose handler ran"],
             &["raise the grace"],
         ),
+    ),
+    within(
+        8,
+        "tini-slow-with-time",
+        "the same with a longer grace period",
+        Installed {
+            command: &["/usr/bin/tini", "--", "$VICTIM", "handle-for", "4", "0"],
+            ..TINI
+        },
+        SIGTERM,
+        clean(&["sent the signal on to `victim`"]),
     ),
     stopped(
         "tini-blocked",
@@ -168,6 +233,26 @@ pub(super) static STORIES: &[Story] = &[
             "default-action",
             &["forwarded SIGTERM to `sh`", "killed `victim`, which never got the signal"],
             &["`exec` in `sh`"],
+        ),
+    ),
+    stopped(
+        "tini-trap-waits",
+        "tini forwards to a shell whose trap waits for the program in the foreground",
+        Installed {
+            command: &[
+                "/usr/bin/tini",
+                "--",
+                "/bin/sh",
+                "-c",
+                "trap 'exit 0' TERM; \"$VICTIM\" handle 0; true",
+            ],
+            ..TINI
+        },
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["`tini` forwarded SIGTERM to `sh`", "sent no signal to `victim`"],
+            &["send SIGTERM on from `sh` to `victim`", "`tini -g`"],
         ),
     ),
     stopped(

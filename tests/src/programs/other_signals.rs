@@ -144,7 +144,7 @@ pub(super) static STORIES: &[Story] = &[
         ),
         SIGUSR1,
         &[
-            "The container runtime sent SIGUSR1 to PID 1 `postgres`, the handler started and sent no signal to `postgres` (pid ",
+            "The container runtime sent SIGUSR1 to PID 1 `postgres`, the handler started",
             "but the process did not exit: the container runtime sent SIGKILL",
         ],
     ),

@@ -1,6 +1,6 @@
 //! Supervisors, and shells with a trap, with the victims below.
 
-use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
+use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1};
 
 use super::inits::{IGNORES, NO_HANDLER, TINI};
 use super::{CLEAN, Installed, clean, ignored, server, stopped, stopped_by, unclean};
@@ -27,6 +27,63 @@ const RUNIT: Installed = Installed {
     files: &["/usr/bin/runsvdir", "/usr/bin/runsv"],
     documented: "runsv, SIGTERM: sends the service SIGTERM and SIGCONT, waits for it, and exits.",
     ..TINI
+};
+
+const RUNSVDIR: Installed = Installed {
+    configuration: &[("services/app/run", "#!/bin/sh\nexec \"$VICTIM\" serve drain 127.0.0.1:0\n")],
+    command: &["/usr/bin/runsvdir", "$DIR/services"],
+    files: &["/usr/bin/runsvdir", "/usr/bin/runsv", "/usr/bin/sv"],
+    documented: "runsvdir, SIGTERM: exits with 0 at once; SIGHUP: sends each runsv SIGTERM, and exits with 111 at once.",
+    ..RUNIT
+};
+
+/// The container's shell in front of runsvdir, as its remedy names it.
+const RUNSVDIR_WITH_TRAP: Installed = Installed {
+    command: &[
+        "/bin/sh",
+        "-c",
+        "trap 'kill $!; sv -w 8 shutdown \"$DIR\"/services/*; exit 0' TERM; runsvdir \"$DIR/services\" & wait",
+    ],
+    documented: "sv, shutdown: as exit, which sends the service SIGTERM, but waits for it.",
+    ..RUNSVDIR
+};
+
+const GNU_PARALLEL: Installed = Installed {
+    name: "GNU parallel",
+    packages: &["parallel"],
+    files: &["/usr/bin/parallel"],
+    command: &[
+        // As in a container, where nothing sets SHELL: dash stays above the job.
+        "/usr/bin/env",
+        "PARALLEL_SHELL=/bin/sh",
+        "/usr/bin/parallel",
+        "-u",
+        // One job, which is there once it is ready, and which does not end by itself where parallel gets little of the processors.
+        "-j1",
+        "$VICTIM",
+        "handle-for",
+        "60",
+        ":::",
+        "0",
+    ],
+    documented: "SIGTERM: sends the jobs the signals of `--termseq` (SIGTERM, 0.2 s, SIGTERM, 0.1 s, SIGTERM, 0.05 s, SIGKILL) and exits.",
+    ..TINI
+};
+
+const GNU_PARALLEL_AT_HUP: Installed = Installed {
+    command: &[
+        "/usr/bin/env",
+        "PARALLEL_SHELL=/bin/sh",
+        "/usr/bin/parallel",
+        "-u",
+        "-j2",
+        "echo ready; exec \"$VICTIM\" hook 6",
+        ":::",
+        "0",
+        "0",
+    ],
+    documented: "SIGHUP: starts no further job, waits for the running ones, and exits.",
+    ..GNU_PARALLEL
 };
 
 const S6: Installed = Installed {
@@ -80,6 +137,39 @@ pub(super) static STORIES: &[Story] = &[
                 &["handle SIGTERM in `bad`"],
             )
         },
+    ),
+    server(
+        "supervisord-kills-early",
+        "the shutdown of supervisord's program takes longer than `stopwaitsecs`",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle-for 3 0\nstopwaitsecs=1\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD
+        },
+        SIGTERM,
+        unclean(
+            End::Code(0),
+            "killed-after-grace",
+            &["`supervisord` sent SIGKILL"],
+            &["raise the stop timeout of `supervisord`"],
+        ),
+    ),
+    server(
+        "supervisord-with-time",
+        "the same with a longer `stopwaitsecs`",
+        Installed {
+            configuration: &[(
+                "supervisord.conf",
+                "[supervisord]\nlogfile=$DIR/log\npidfile=$DIR/pid\n\
+             [program:app]\ncommand=$VICTIM handle-for 3 0\nstopwaitsecs=7\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
+            )],
+            ..SUPERVISORD
+        },
+        SIGTERM,
+        clean(&["sent the signal on to `victim`"]),
     ),
     server(
         "supervisord-default-action",
@@ -152,6 +242,168 @@ pub(super) static STORIES: &[Story] = &[
         ignored(
             &["`s6-svscan` forwarded SIGTERM to `s6-supervise`, which forwarded SIGTERM to `victim`, which ignores SIGTERM"],
             &["handle SIGTERM in `victim`"],
+        ),
+    ),
+    server(
+        "runsvdir-leaves-its-services",
+        "runsvdir exits at SIGTERM, and the kernel kills its service",
+        RUNSVDIR,
+        SIGTERM,
+        unclean(
+            End::Code(0),
+            "force-killed",
+            &["killed `victim`, which never got the signal, with its listener open"],
+            &["sv -w 8 shutdown"],
+        ),
+    ),
+    server(
+        "runsvdir-with-a-trap",
+        "a shell's trap stops the services of runsvdir and waits for them",
+        RUNSVDIR_WITH_TRAP,
+        SIGTERM,
+        clean(&["PID 1 `sh`"]),
+    ),
+    server(
+        "parallel-kills-its-jobs",
+        "a job of GNU parallel needs more time than parallel gives it",
+        GNU_PARALLEL,
+        SIGTERM,
+        unclean(
+            End::Code(255),
+            "killed-after-grace",
+            &["`parallel` forwarded SIGTERM to `victim`", "`parallel` sent SIGKILL"],
+            &["--termseq TERM,10000,KILL,25"],
+        ),
+    ),
+    server(
+        "parallel-kills-its-jobs-without-a-shell",
+        "the same where bash leaves its place to the job",
+        Installed {
+            command: &[
+                "/usr/bin/env",
+                "PARALLEL_SHELL=/bin/bash",
+                "/usr/bin/parallel",
+                "-u",
+                "-j1",
+                "$VICTIM",
+                "handle-for",
+                "60",
+                ":::",
+                "0",
+            ],
+            ..GNU_PARALLEL
+        },
+        SIGTERM,
+        unclean(
+            End::Code(255),
+            "killed-after-grace",
+            &["`parallel` forwarded SIGTERM to `victim`", "`parallel` sent SIGKILL"],
+            &["--termseq TERM,10000,KILL,25"],
+        ),
+    ),
+    server(
+        "parallel-with-time",
+        "the same with `--termseq TERM,5000,KILL,25`",
+        Installed {
+            command: &[
+                "/usr/bin/env",
+                "PARALLEL_SHELL=/bin/sh",
+                "/usr/bin/parallel",
+                "--termseq",
+                "TERM,5000,KILL,25",
+                "-u",
+                "-j2",
+                "$VICTIM",
+                "handle-for",
+                "2",
+                ":::",
+                "0",
+                "0",
+            ],
+            ..GNU_PARALLEL
+        },
+        SIGTERM,
+        unclean(
+            End::Code(255),
+            "nonzero-exit",
+            &["PID 1 `parallel`", "exited with code 255"],
+            &["exit with 0"],
+        ),
+    ),
+    stopped_by(
+        "parallel-waits-for-its-jobs",
+        "a job of GNU parallel takes longer than the grace period",
+        GNU_PARALLEL_AT_HUP,
+        SIGHUP,
+        unclean(
+            End::Signal(SIGKILL),
+            "killed-after-grace",
+            &["PID 1 `parallel`", "sent no signal to `victim`"],
+            &["raise the grace period above the length of a job"],
+        ),
+    ),
+    server(
+        "parallel-finishes-its-jobs",
+        "the same with a longer grace period",
+        GNU_PARALLEL_AT_HUP,
+        SIGHUP,
+        clean(&["PID 1 `parallel`", "exited with code 0"]),
+    ),
+    server(
+        "parallel-gives-no-time",
+        "`--termseq TERM,0,KILL,25`: parallel kills its jobs before they can act on SIGTERM",
+        Installed {
+            command: &[
+                "/usr/bin/env",
+                "PARALLEL_SHELL=/bin/sh",
+                "/usr/bin/parallel",
+                "--termseq",
+                "TERM,0,KILL,25",
+                "-u",
+                "$VICTIM",
+                "held",
+                "1",
+                ":::",
+                "0",
+            ],
+            ..GNU_PARALLEL
+        },
+        SIGTERM,
+        unclean(
+            End::Code(255),
+            "killed-after-grace",
+            &[
+                "`parallel` forwarded SIGTERM to `victim`",
+                "which had no time for its shutdown",
+            ],
+            &["`parallel` gave `victim`", "raise the stop timeout of `parallel`"],
+        ),
+    ),
+    server(
+        "parallel-gives-time",
+        "the same with `--termseq TERM,5000,KILL,25`",
+        Installed {
+            command: &[
+                "/usr/bin/env",
+                "PARALLEL_SHELL=/bin/sh",
+                "/usr/bin/parallel",
+                "--termseq",
+                "TERM,5000,KILL,25",
+                "-u",
+                "$VICTIM",
+                "held",
+                "1",
+                ":::",
+                "0",
+            ],
+            ..GNU_PARALLEL
+        },
+        SIGTERM,
+        unclean(
+            End::Code(255),
+            "nonzero-exit",
+            &["PID 1 `parallel`", "exited with code 255"],
+            &["exit with 0"],
         ),
     ),
     stopped(

@@ -14,7 +14,7 @@ This page answers: what do real programs do on a stop signal, and which verdict 
 
 The programs are those of Debian's packages. Each row is a test: the program runs as a container, gets
 the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
-runtimes and the servers under load (without Java, which needs a JDK), `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
+runtimes and most servers under load (Java needs a JDK), `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 
 | program | case | signal | documented | ends with | verdict |

@@ -1,10 +1,11 @@
 //! Servers whose clients log what they lose: proxies of another server, databases, and servers under load.
 
-use nix::libc::{SIGQUIT, SIGTERM, SIGUSR1};
+use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGWINCH};
 
 use super::runtimes::NODE;
 use super::servers::common::{APACHE, GUNICORN, HAPROXY, JAVA, NGINX};
 use super::{CLEAN, Installed, Ready, ignored, server, stopped};
+use crate::runtime::{Kill, Stop};
 use crate::story::{Bystander, End, Expected, Story};
 
 pub use super::servers::common::{POSTGRESQL, REDIS};
@@ -309,8 +310,104 @@ pub(super) static STORIES: &[Story] = &[
     },
 ];
 
-/// Not played every day: a JDK is large.
+/// Each worker finishes what it has; the listener is closed once the last of them has closed its own.
+const APACHE_SERVES: Installed = Installed {
+    configuration: &[
+        (
+            "httpd.conf",
+            "ServerRoot $DIR\nServerName localhost\nListen 127.0.0.1:$PORT\nPidFile $DIR/httpd.pid\nDefaultRuntimeDir $DIR\n\
+             ErrorLog $DIR/error.log\nUser www-data\nGroup www-data\n\
+             LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\n\
+             LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n\
+             LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so\n\
+             DocumentRoot $DIR\n<Directory $DIR>\nRequire all granted\nDirectoryIndex index.html\n</Directory>\n",
+        ),
+        ("index.html", "ok\n"),
+    ],
+    ..APACHE
+};
+
+/// Answers after half a second: of ten clients always some wait.
+const DAPHNE: Installed = Installed {
+    name: "Daphne",
+    packages: &["daphne"],
+    files: &["/usr/bin/daphne"],
+    configuration: &[(
+        "app.py",
+        "import asyncio\n\
+         async def app(scope, receive, send):\n    \
+         await asyncio.sleep(0.5)\n    \
+         await send({'type': 'http.response.start', 'status': 200, 'headers': [(b'content-length', b'3')]})\n    \
+         await send({'type': 'http.response.body', 'body': b'ok\\n'})\n",
+    )],
+    command: &[
+        "/usr/bin/env",
+        "PYTHONPATH=$DIR",
+        "/usr/bin/daphne",
+        "-b",
+        "127.0.0.1",
+        "-p",
+        "$PORT",
+        "app:app",
+    ],
+    ready: Ready::Listens,
+    documented: "Twisted's: SIGTERM and SIGINT stop the reactor. Its own pages name no signal.",
+};
+
+const H2O: Installed = Installed {
+    name: "H2O",
+    packages: &["h2o"],
+    files: &["/usr/bin/h2o"],
+    configuration: &[
+        (
+            "h2o.conf",
+            "listen:\n  host: 127.0.0.1\n  port: $PORT\nnum-threads: 2\nerror-log: $DIR/error.log\nuser: root\n\
+             hosts:\n  default:\n    paths:\n      /:\n        file.dir: $DIR\n",
+        ),
+        ("index.html", "ok\n"),
+    ],
+    command: &["/usr/bin/h2o", "-c", "$DIR/h2o.conf"],
+    ready: Ready::Listens,
+    documented: "SIGTERM: graceful shutdown.",
+};
+
+/// Not played every day: a JDK is large, and the others take no path that those above do not take.
 pub(super) static MORE: &[Story] = &[
+    under_load(
+        "apache-winch-under-load",
+        "graceful stop under load",
+        APACHE_SERVES.documented("WINCH: the parent advises its children to exit after their current request."),
+        SIGWINCH,
+        false,
+        REFUSED,
+    ),
+    under_load(
+        "h2o-term-under-load",
+        "graceful shutdown under load",
+        H2O,
+        SIGTERM,
+        false,
+        REFUSED,
+    ),
+    under_load("daphne-term-under-load", "stop under load", DAPHNE, SIGTERM, false, CUT),
+    under_load("daphne-int-under-load", "stop under load", DAPHNE, SIGINT, false, CUT),
+    Story {
+        stop: Stop::Force(Kill::Main),
+        ..under_load(
+            "daphne-killed-under-load",
+            "SIGKILL under load",
+            DAPHNE.documented("SIGKILL cannot be handled."),
+            SIGTERM,
+            false,
+            Expected {
+                end: End::Signal(SIGKILL),
+                verdict: "force-killed",
+                exit: "force-killed",
+                sentence: &["SIGKILL", "dropped at exit", "refused"],
+                ..CUT
+            },
+        )
+    },
     under_load(
         "java-term-under-load",
         "shutdown under load without a hook of the application",

@@ -3,6 +3,7 @@
 
 mod dropped;
 mod ends;
+mod followed;
 mod kills;
 mod load;
 mod networks;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use nix::libc::{SIGABRT, SIGKILL, SIGQUIT, SIGSEGV, SIGSTOP, SIGTERM};
 
 use crate::runtime::{Kill, Others, Stop};
-use crate::story::{Bystander, End, Expected, Kind, Program, Story, When, Whence, by_signal, stopped};
+use crate::story::{Bystander, End, Expected, Kind, Loss, Program, Story, When, Whence, by_signal, stopped};
 use crate::victim::SIGRTMIN_3;
 
 /// The stories of the demo, in the order of their output, played on every kernel of `docs/kernels.md`.
@@ -32,7 +33,10 @@ pub fn stories() -> impl Iterator<Item = &'static Story> {
 
 /// With those that only the tests of the machine at hand play: they rest on records that the demo's have shown on every kernel.
 pub fn all() -> impl Iterator<Item = &'static Story> {
-    stories().chain(networks::STORIES).chain(units::STORIES)
+    stories()
+        .chain(networks::STORIES)
+        .chain(units::STORIES)
+        .chain(followed::STORIES)
 }
 
 const CLEAN: Expected = Expected {

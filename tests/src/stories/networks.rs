@@ -53,6 +53,28 @@ const REJECTS: Story = Story {
     )
 };
 
+/// Three clients of a network that is gone at the stop.
+const fn unheard(
+    name: &'static str,
+    what: &'static str,
+    verb: &'static str,
+    loss: Loss,
+    program: &'static [&'static str],
+    expected: Expected,
+) -> Story {
+    Story {
+        network_namespace: true,
+        bystander: Bystander::Unheard { verb, count: 3, loss },
+        ..stopped(name, what, program, expected)
+    }
+}
+
+const NEVER_ACKNOWLEDGED: Expected = suffered(
+    "undecided-connections",
+    "undecided",
+    &["the clients of 3 connections never acknowledged the close"],
+);
+
 pub(super) static STORIES: &[Story] = &[
     by_ipv4(REFUSES),
     called_at(
@@ -104,20 +126,43 @@ pub(super) static STORIES: &[Story] = &[
             CUT,
         )
     },
-    Story {
-        network_namespace: true,
-        bystander: Bystander::Unheard { count: 3 },
-        ..stopped(
-            "never-acknowledged",
-            "the route to the clients goes at the stop: three connections without a request end with a FIN that never arrives, and wait on",
-            &["serve", "keep-alive", ANY],
-            suffered(
-                "undecided-connections",
-                "undecided",
-                &["the clients of 3 connections never acknowledged the close"],
-            ),
-        )
-    },
+    unheard(
+        "never-acknowledged",
+        "the route to the clients goes at the stop: three connections without a request end with a FIN that never arrives, and wait on",
+        "connect",
+        Loss::Route,
+        &["serve", "keep-alive", ANY],
+        NEVER_ACKNOWLEDGED,
+    ),
+    unheard(
+        "never-acknowledged-answers",
+        "the route to the clients goes at the stop: three requests are answered, the connections closed by shutdown(2), and the clients wait on",
+        "request",
+        Loss::Route,
+        &["serve", "answer-last", ANY],
+        NEVER_ACKNOWLEDGED,
+    ),
+    unheard(
+        "never-acknowledged-link",
+        "the same where the link to the clients drops all",
+        "request",
+        Loss::Link,
+        &["serve", "answer-last", ANY],
+        NEVER_ACKNOWLEDGED,
+    ),
+    unheard(
+        "never-acknowledged-requests",
+        "the route to the clients goes at the stop: the server exits with three requests that it has read, and the clients wait on",
+        "request",
+        Loss::Route,
+        &["serve", "answer-never", ANY],
+        // What was read and never answered is lost, whatever arrives.
+        suffered(
+            "cut-connections",
+            "cut",
+            &["3", "dropped at exit", "with an unanswered request"],
+        ),
+    ),
     REJECTS,
     Story {
         name: "rejected-on-the-way-ipv6",

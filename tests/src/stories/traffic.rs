@@ -93,8 +93,8 @@ pub(super) static STORIES: &[Story] = &[
         },
         ..stopped(
             "cut-by-the-kill",
-            "a request was read but not answered when the grace period ends: SIGKILL closes the connection with a FIN",
-            &["serve", "answer-never-slowly", ANY],
+            "a request takes longer than the grace period: SIGKILL closes the connection with a FIN, without an answer",
+            &["serve", "drain-slowly", ANY],
             Expected {
                 traffic: "cut",
                 ..unclean(End::Signal(SIGKILL), "killed-after-grace", &["SIGTERM", "SIGKILL"])

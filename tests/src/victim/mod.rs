@@ -1,10 +1,12 @@
 //! The processes that terminate in the stories, one behaviour per name. Each behaviour is real: the process installs the handler,
 //! blocks the signal, faults, allocates. The process prints `ready` on stdout once its signals are as the story wants them.
 
+mod forks;
 mod http;
 pub mod load;
 mod memory;
 mod serve;
+mod signals;
 
 use std::io::{Error, PipeReader, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,10 +14,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::libc::{SIGKILL, SIGQUIT, SIGTERM};
+use nix::libc::{SIGHUP, SIGKILL, SIGQUIT, SIGTERM};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::wait::waitpid;
 
 use crate::sys;
 pub use load::{Failure, Totals, What};
@@ -97,8 +98,10 @@ fn behave(args: &[&str]) -> Result<i32> {
             run(Duration::from_millis(50));
             sys::set_default(signal)?;
             sys::raise(signal)?;
-            Err(Error::other("survived its own signal"))
+            // PID 1 only, for which the kernel discards it.
+            Ok(1)
         }
+        ["held", seconds, code] => forks::held(seconds, code),
         ["idle"] => idle(),
         ["ignore"] => {
             sys::ignore(SIGTERM)?;
@@ -163,14 +166,27 @@ fn behave(args: &[&str]) -> Result<i32> {
         ["allocate-at-once"] => memory::allocate(),
         ["child-allocates"] => child_allocates(),
         // Ready once its child was killed: the OOM kill stays in the container's status, and is not what ends it.
-        ["outlives-a-child"] => {
+        ["outlives-a-child", code] => {
             let mut handled = handle()?;
             lose_a_child()?;
             ready("")?;
             next(&mut handled)?;
+            parse(code)
+        }
+        ["pool"] => forks::pool(),
+        ["idle-pool"] => forks::idle_pool(),
+        ["write-to-nobody", how] => signals::write_to_nobody(*how == "ignore"),
+        ["alarm", how] => signals::sleep_by_alarm(*how == "handle"),
+        ["spin", milliseconds] => signals::spin(milliseconds),
+        ["write", path, kibibytes] => signals::write_file(path, kibibytes),
+        ["filtered", how] => signals::filtered(*how == "refuse"),
+        // Without a handler, which every other server has.
+        ["listen", address] => {
+            let listener = TcpListener::bind(address)?;
+            ready(&listener.local_addr()?.to_string())?;
+            run_on();
             Ok(0)
         }
-        ["pool"] => pool(),
         ["serve-udp"] => serve::udp(),
         ["serve-unix", path] => serve::unix(path),
         ["http", mode, address, options @ ..] => http::serve(mode, address, options),
@@ -212,6 +228,11 @@ fn idle() -> Result<i32> {
 
 fn handle() -> Result<PipeReader> {
     sys::handle(&[SIGTERM, SIGQUIT, SIGRTMIN_3])
+}
+
+/// SIGHUP, too.
+fn handle_with_reload() -> Result<PipeReader> {
+    sys::handle(&[SIGHUP, SIGTERM])
 }
 
 fn next(handled: &mut PipeReader) -> Result<i32> {
@@ -263,16 +284,6 @@ fn leader_exits_first(code: i32) -> Result<i32> {
         std::process::exit(if result.is_ok() { code } else { 99 });
     });
     sys::exit_thread(5)
-}
-
-/// As Celery's worker: it handles the stop signal, and the process that it has forked has no handler.
-fn pool() -> Result<i32> {
-    let worker = sys::fork(run_on)?;
-    let mut handled = handle()?;
-    ready("")?;
-    next(&mut handled)?;
-    waitpid(worker, None)?;
-    Ok(0)
 }
 
 /// As in a shell or a supervisor: the child's exit by SIGKILL becomes exit code 137 of this process.

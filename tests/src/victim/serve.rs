@@ -14,11 +14,13 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::{ANY_PORT, handle, next, ready, run_on};
-use crate::sys::boot_now;
+use super::{ANY_PORT, handle, handle_with_reload, next, ready, run_on};
+use crate::socket_unit::FD;
+use crate::sys::{self, boot_now};
 
-/// How long a request takes with `drain`.
+/// How long a request takes with `drain`, and with `drain-slowly`.
 const WORK_NS: u64 = 1_000_000_000;
+const LONG_WORK_NS: u64 = 4_000_000_000;
 /// What is left to do after the stop signal with `close-listener` and `accept-on`.
 const AFTERMATH_NS: u64 = 2_000_000_000;
 /// How long after the last request `give-up` exits: all of them are read.
@@ -43,8 +45,6 @@ enum Mode {
     AnswerNever,
     /// Reads and never answers; at the signal closes its sockets one by one, and ends.
     HangUp,
-    /// Reads and never answers; goes on after the signal.
-    AnswerNeverSlowly,
     /// Reads and never answers; exits with 7 by itself.
     GiveUp,
     /// Answers and keeps the connection; ends at the signal.
@@ -53,6 +53,12 @@ enum Mode {
     Abort,
     /// Answers after a second, closes; at the signal finishes what it has, then ends.
     Drain,
+    /// Reads; at the signal answers, closes by shutdown(2), and ends.
+    AnswerLast,
+    /// The same, after four seconds.
+    DrainSlowly,
+    /// Answers and closes each connection, also after SIGHUP, which means "reload"; ends at SIGTERM.
+    Reload,
 }
 
 impl Mode {
@@ -64,11 +70,13 @@ impl Mode {
             "read-never" => Mode::ReadNever,
             "answer-never" => Mode::AnswerNever,
             "hang-up" => Mode::HangUp,
-            "answer-never-slowly" => Mode::AnswerNeverSlowly,
             "give-up" => Mode::GiveUp,
             "keep-alive" => Mode::KeepAlive,
             "abort" => Mode::Abort,
             "drain" => Mode::Drain,
+            "answer-last" => Mode::AnswerLast,
+            "drain-slowly" => Mode::DrainSlowly,
+            "reload" => Mode::Reload,
             _ => return Err(Error::other(format!("no mode `{mode}`"))),
         })
     }
@@ -94,8 +102,14 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
     };
     let mode = Mode::parse(mode)?;
     let aftermath = if until_over { 0 } else { AFTERMATH_NS };
-    let mut handled = handle()?;
-    let listener = TcpListener::bind(address)?;
+    let mut handled = match mode {
+        Mode::Reload => handle_with_reload()?,
+        _ => handle()?,
+    };
+    let listener = match address.strip_prefix(FD) {
+        Some(fd) => sys::inherited(fd.parse().map_err(Error::other)?)?,
+        None => TcpListener::bind(address)?,
+    };
     listener.set_nonblocking(true)?;
     ready(&listener.local_addr()?.to_string())?;
     let mut listener = Some(listener);
@@ -110,8 +124,9 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             &connections,
             mode,
         )? {
-            next(&mut handled)?;
+            let signal = next(&mut handled)?;
             match mode {
+                Mode::Reload if signal == libc::SIGHUP => {}
                 Mode::CloseListener => {
                     // Closed right after one client, who is answered; the next comes 50 ms later. A client in the queue at
                     // the close would be reset: that is another story.
@@ -126,6 +141,7 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                     over_at = Some(boot_now() + aftermath);
                 }
                 Mode::AcceptOn => over_at = Some(boot_now() + aftermath),
+                Mode::Reload => over_at = Some(boot_now()),
                 // As exit(3) does it: the sockets are open when the process ends. Returning would close them one by one.
                 Mode::AcceptNever | Mode::ReadNever | Mode::AnswerNever | Mode::KeepAlive => std::process::exit(0),
                 Mode::HangUp => return Ok(0),
@@ -136,8 +152,15 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
                     }
                     return Ok(0);
                 }
-                Mode::AnswerNeverSlowly | Mode::GiveUp => run_on(),
-                Mode::Drain => over_at = Some(boot_now()),
+                Mode::AnswerLast => {
+                    for connection in &mut connections {
+                        connection.stream.write_all(b"ok\n")?;
+                        connection.stream.shutdown(Shutdown::Write)?;
+                    }
+                    return Ok(0);
+                }
+                Mode::GiveUp => run_on(),
+                Mode::Drain | Mode::DrainSlowly => over_at = Some(boot_now()),
             }
         }
         if let Some(listener) = listener.as_ref().filter(|_| mode != Mode::AcceptNever) {
@@ -225,12 +248,15 @@ impl Connection {
         let mut bytes = [0; 512];
         match self.stream.read(&mut bytes) {
             Ok(0) => self.over = true,
-            Ok(_)
-                if matches!(
-                    mode,
-                    Mode::AnswerNever | Mode::HangUp | Mode::AnswerNeverSlowly | Mode::GiveUp
-                ) => {}
-            Ok(_) => self.due = Some(boot_now() + if mode == Mode::Drain { WORK_NS } else { 0 }),
+            Ok(_) if matches!(mode, Mode::AnswerNever | Mode::HangUp | Mode::GiveUp | Mode::AnswerLast) => {}
+            Ok(_) => {
+                let work = match mode {
+                    Mode::Drain => WORK_NS,
+                    Mode::DrainSlowly => LONG_WORK_NS,
+                    _ => 0,
+                };
+                self.due = Some(boot_now() + work);
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) if e.kind() == ErrorKind::ConnectionReset => self.over = true,
             Err(e) => return Err(e),

@@ -57,6 +57,11 @@ fn an_api_server_takes_the_chart_and_gives_it_back() -> anyhow::Result<()> {
         notes.contains("rollout status daemonset/epitaph-agent") && notes.contains("helm test -n epitaph epitaph"),
         "{notes}"
     );
+    // What a node's shutdown leaves has a resource of its own.
+    ensure!(
+        notes.contains("kubectl get epitaphs -A\n") && notes.contains("kubectl get nodeepitaphs\n"),
+        "{notes}"
+    );
     let image = kubectl.json(&["-n", NAMESPACE, "get", "daemonset/epitaph-agent", "-o", "json"])?;
     let image = &image["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(*image, concat!("epitaph:", env!("CARGO_PKG_VERSION")));

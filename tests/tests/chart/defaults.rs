@@ -76,10 +76,29 @@ fn the_default_pod_starts_on_a_node_without_bus_and_journal() -> anyhow::Result<
     Ok(())
 }
 
-/// The right is there with the question only.
+/// SELinux' default domain of containers may neither use bpf(2) nor connect to the bus.
 #[test]
-fn the_kubelet_is_asked_unless_its_file_is_given() -> anyhow::Result<()> {
-    let Some(rendering) = Rendering::new("the_kubelet_is_asked_unless_its_file_is_given")? else {
+fn the_values_for_selinux_are_of_every_container_of_the_agent() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_values_for_selinux_are_of_every_container_of_the_agent")? else {
+        return Ok(());
+    };
+    for name in ["selinux.yaml", "openshift.yaml"] {
+        let file = root().join("deploy/helm/values").join(name);
+        let flags = ["--values", file.to_str().context("a path in UTF-8")?];
+        let objects = read(&rendering.text(&json!({}), &flags)?)?;
+        let pod = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
+        for container in pod["containers"].as_array().context("no containers")? {
+            let options = &container["securityContext"]["seLinuxOptions"];
+            assert_eq!(*options, json!({"type": "spc_t"}), "{name}: {}", container["name"]);
+        }
+    }
+    Ok(())
+}
+
+/// The right is there with the question only. A file is for kubelets that do not answer.
+#[test]
+fn the_kubelet_is_asked_also_where_its_file_is_given() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("the_kubelet_is_asked_also_where_its_file_is_given")? else {
         return Ok(());
     };
     let asked = |values: &Value| -> anyhow::Result<[bool; 2]> {
@@ -91,13 +110,18 @@ fn the_kubelet_is_asked_unless_its_file_is_given() -> anyhow::Result<()> {
         let env = pod["containers"][0]["env"].as_array().context("no env")?;
         Ok([rules.contains("nodes/configz"), env.contains(&address)])
     };
-    assert_eq!(asked(&json!({}))?, [true, true]);
-    for kubelet in [
-        json!({"configz": false}),
-        json!({"config": "/var/lib/kubelet/config.yaml"}),
-        json!({"configDirectory": "/etc/kubernetes/kubelet.conf.d"}),
+    for (kubelet, expected) in [
+        (json!({}), true),
+        (json!({"config": "/var/lib/kubelet/config.yaml"}), true),
+        (json!({"configDirectory": "/etc/kubernetes/kubelet.conf.d"}), true),
+        (json!({"configz": false}), false),
+        (json!({"configz": false, "config": "/var/lib/kubelet/config.yaml"}), false),
     ] {
-        assert_eq!(asked(&json!({"agent": {"kubelet": kubelet}}))?, [false, false], "{kubelet}");
+        assert_eq!(
+            asked(&json!({"agent": {"kubelet": kubelet}}))?,
+            [expected, expected],
+            "{kubelet}"
+        );
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Alerts and dashboard of the chart: the generated files, changed by values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -66,7 +66,9 @@ fn severities_windows_and_absent_alerts_are_values() -> anyhow::Result<()> {
         "recentMinutes": 10, "lastingMinutes": 15, "nodesWithoutAgent": 3,
     }});
     let after = rules(&rendering, &values)?;
-    assert_eq!(before.len() - after.len(), 2);
+    // The verdicts of one severity are one rule of hosts.
+    let not_of_hosts = |rules: &[Value]| rules.len() - named(rules, "EpitaphHostUncleanTermination").len();
+    assert_eq!(not_of_hosts(&before) - not_of_hosts(&after), 2);
     ensure!(named(&after, "EpitaphNodeNotReadyForShutdown").is_empty());
     ensure!(after.iter().all(|rule| rule["labels"]["verdict"] != "cut-connections"));
     // A verdict wins over its alert.
@@ -116,6 +118,54 @@ fn severities_windows_and_absent_alerts_are_values() -> anyhow::Result<()> {
             .to_string();
         ensure!(error.contains("is neither an alert nor the verdict of one"), "{error}");
     }
+    Ok(())
+}
+
+/// A connection of a unit that was cut had another severity than that of a pod.
+#[test]
+fn severities_and_absence_by_verdict_are_of_hosts_too() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("severities_and_absence_by_verdict_are_of_hosts_too")? else {
+        return Ok(());
+    };
+    const ALERT: &str = "EpitaphHostUncleanTermination";
+    // Severity and verdicts of each rule.
+    let hosts = |values: Value| -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+        let mut hosts = BTreeMap::new();
+        for rule in named(&rules(&rendering, &json!({"prometheusRule": values}))?, ALERT) {
+            let expr = rule["expr"].as_str().context("no expression")?;
+            let list = expr.split_once("verdict=~\"").and_then(|(_, rest)| rest.split_once('"'));
+            let verdicts = list.context("no verdicts")?.0.split('|').map(str::to_owned).collect();
+            let severity = rule["labels"]["severity"].as_str().context("no severity")?;
+            ensure!(
+                hosts.insert(severity.to_owned(), verdicts).is_none(),
+                "two rules are {severity}"
+            );
+        }
+        Ok(hosts)
+    };
+    let before = hosts(json!({}))?;
+    let without = |severity: &str, verdict: &str| -> Vec<String> {
+        before[severity].iter().filter(|of| *of != verdict).cloned().collect()
+    };
+    const CUT: &str = "cut-connections";
+    ensure!(before["critical"].iter().any(|verdict| verdict == CUT), "{before:?}");
+
+    let disabled = hosts(json!({"disabled": [CUT]}))?;
+    assert_eq!(disabled["critical"], without("critical", CUT));
+    assert_eq!(disabled["warning"], before["warning"]);
+
+    let warned = hosts(json!({"severities": {CUT: "warning"}}))?;
+    assert_eq!(warned["critical"], without("critical", CUT));
+    assert_eq!(warned["warning"].iter().filter(|of| *of == CUT).count(), 1);
+    assert_eq!(warned["warning"].len(), before["warning"].len() + 1);
+
+    // A severity of its own; a verdict wins over its alert.
+    let paged = hosts(json!({"severities": {"crashed": "page", ALERT: "info"}}))?;
+    assert_eq!(paged["page"], ["crashed"]);
+    assert_eq!(paged.keys().collect::<Vec<_>>(), ["info", "page"]);
+    assert_eq!(paged["info"].len() + 1, before.values().map(Vec::len).sum::<usize>());
+
+    assert!(hosts(json!({"disabled": [ALERT]}))?.is_empty());
     Ok(())
 }
 

@@ -353,6 +353,8 @@ fn the_test_keeps_its_log_and_asks_each_agent() -> anyhow::Result<()> {
     let each = &find(&objects, "Service", "epitaph-agents")?["spec"];
     let metrics = &find(&objects, "Service", "epitaph-agent")?["spec"];
     assert_eq!(each["clusterIP"], "None");
+    // Otherwise an agent that crashes is not asked, and the test passes.
+    assert_eq!(each["publishNotReadyAddresses"], true);
     assert_eq!(each["selector"], metrics["selector"]);
     assert_eq!(each["ports"][0]["port"], metrics["ports"][0]["port"]);
     // A ServiceMonitor selects the Services by their labels, and the port by its name.

@@ -8,7 +8,7 @@ use epitaph_core::correlate::Limits;
 use expect_test::expect_file;
 use serde_json::{Map, Value, json};
 
-use super::{Rendering, of_chart, read};
+use super::{Rendering, of_chart, read, root};
 
 /// Settings that the chart sets itself, and why.
 const SET_BY_THE_CHART: &[(&str, &str)] = &[
@@ -87,6 +87,43 @@ fn every_value_is_documented_in_the_readme() -> anyhow::Result<()> {
     let page = of_chart("README.md")?;
     let (before, _) = page.split_once(MARK).context("no mark in README.md")?;
     expect_file!["../../../deploy/helm/epitaph/README.md"].assert_eq(&format!("{before}{MARK}\n{table}"));
+    Ok(())
+}
+
+#[test]
+fn the_readme_names_the_tested_versions_of_kubernetes() -> anyhow::Result<()> {
+    let version = |of: &str| {
+        let path = format!("{}/../xtask/{of}/go.mod", env!("CARGO_MANIFEST_DIR"));
+        let modules = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let mut words = modules.split_whitespace().skip_while(|word| *word != "k8s.io/kubernetes");
+        let version = words.nth(1).and_then(|version| version.strip_prefix('v'));
+        Ok::<_, anyhow::Error>(version.with_context(|| format!("no k8s.io/kubernetes in {path}"))?.to_owned())
+    };
+    let tested = format!(
+        "real API servers of {} and {} check",
+        version("kubernetes-1.28")?,
+        version("kubernetes")?
+    );
+    ensure!(of_chart("README.md")?.contains(&tested), "the README lacks `{tested}`");
+    Ok(())
+}
+
+/// The page is in the archive, and Artifact Hub shows it: what is beside the chart in the repository is not there.
+#[test]
+fn no_link_of_the_readme_leaves_the_charts_archive() -> anyhow::Result<()> {
+    let page = of_chart("README.md")?;
+    let links = page.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let leaving: Vec<&str> = links.map(|(link, _)| link).filter(|link| link.starts_with("..")).collect();
+    ensure!(leaving.is_empty(), "{leaving:?}");
+    // Named by their path instead, which must be one.
+    let named = page.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = named
+        .filter(|path| path.starts_with("docs/") && path.ends_with(".md"))
+        .collect();
+    ensure!(named.len() > 3, "{named:?}");
+    for path in named {
+        ensure!(root().join(path).is_file(), "{path}");
+    }
     Ok(())
 }
 

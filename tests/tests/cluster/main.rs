@@ -5,7 +5,7 @@ mod foundation;
 mod machine;
 mod readers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use epitaph_tests::cluster::lost::{self, Death};
@@ -106,6 +106,12 @@ fn main() {
             )
         })
     };
+    let gone = lost::is_possible().then(|| {
+        let shared = Arc::clone(&shared);
+        Trial::test("readers::of-pods-whose-node-and-agent-are-gone", move || {
+            shared.read_of_the_gone()
+        })
+    });
     let mut trials: Vec<Trial> = foundation
         .chain(stories)
         .chain(rollouts)
@@ -113,7 +119,9 @@ fn main() {
         .chain(placed)
         .chain(lost)
         .chain(shutdowns)
-        .chain([confined, readers, install])
+        .chain([confined, readers])
+        .chain(gone)
+        .chain([install])
         .collect();
     // Nothing played is nothing shown.
     if let Some(name) = names
@@ -138,6 +146,11 @@ fn done(what: &str, played: anyhow::Result<Vec<String>>) -> Result<(), Failed> {
     let problems = format!("{what}\n{}", problems.join("\n"));
     eprintln!("{problems}");
     Err(problems.into())
+}
+
+/// `cargo xtask cluster test` builds the programs of all packages into one directory.
+fn plugin() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("kubectl-epitaph")
 }
 
 #[derive(Default)]
@@ -184,15 +197,21 @@ impl Shared {
     /// One forecast of all servers' may be wrong: those that were played before count, too.
     fn forecast(&self, server: &'static str) -> Result<(), Failed> {
         let _alone = self.place.write().map_err(|_| "a story panicked")?;
-        // `cargo xtask cluster test` builds the programs of all packages into one directory.
-        let plugin = Path::new(env!("CARGO_BIN_EXE_victim")).with_file_name("kubectl-epitaph");
-        let rows = rollouts::forecast::of_server(self.stage()?, server, &plugin);
+        let rows = rollouts::forecast::of_server(self.stage()?, server, &plugin());
         let mut all = self.forecasts.lock().map_err(|_| "a story panicked")?;
         let unproven = rows.map(|rows| {
             all.extend(rows);
             rollouts::forecast::unproven(&all)
         });
         done("forecasts", unproven)
+    }
+
+    /// A node is switched off and deleted, and agents and observers are taken away.
+    fn read_of_the_gone(&self) -> Result<(), Failed> {
+        self.stage()?;
+        let _alone = self.place.write().map_err(|_| "a story panicked")?;
+        let played = readers::nodes_and_agents_are_gone(&plugin());
+        done("who may view a namespace reads of what is gone", played.map(|()| Vec::new()))
     }
 
     /// A node, with its observer, is lost.

@@ -175,8 +175,21 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
             ensure!(text.contains(part), "{what:?}: {part} is not in {text}");
         }
     }
-    for what in ["cart", "deployment/cart"] {
-        ensure!(alice.out(&["-n", "shop", "why", what])?.contains("pod shop/cart-"), "{what}");
+    // As kubectl prints them, and as people type them.
+    let named = by_kubectl(&["-o", "name"])?;
+    let named = named.lines().next().context("a name")?;
+    let short = named.rsplit('/').next().context("a name")?;
+    for what in [
+        &["cart"][..],
+        &["deployment/cart"],
+        &["deploy", "cart"],
+        &["pod", "cart-1"],
+        &["po/cart"],
+        &[named],
+        &[short],
+    ] {
+        let text = alice.out(&[&["-n", "shop", "why"], what].concat())?;
+        ensure!(text.contains("pod shop/cart-"), "{what:?}: {text}");
     }
     // Another namespace's by its name, for those who may.
     let admin = Plugin::new(&api, &api.plane.admin())?;
@@ -196,7 +209,7 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
         partly.contains("Unknown: cannot") && partly.contains("that are kept: 2"),
         "{partly}"
     );
-    let whole = admin.out(&["node", "node-1"])?;
+    let whole = admin.out(&["node", "node/node-1"])?;
     ensure!(whole.contains("that are kept: 3"), "{whole}");
     let nothing = admin.run(&["node", "node-9"])?;
     ensure!(
@@ -221,10 +234,7 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
 
     by_the_real_kubectl(&api, &alice)?;
     by_an_exec_plugin(&api)?;
-    watches(&alice, || {
-        offer(&sink, &pod("shop", "cart-3", "node-1"));
-        Ok(())
-    })?;
+    watches(&api, &alice, |name| offer(&sink, &pod("shop", name, "node-1")))?;
     moved_and_gone(&api, &alice, &sink).await?;
     without_the_kind(&api, &admin)?;
     worker.shutdown(TIMEOUT).await;
@@ -235,7 +245,7 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
 /// is asked: none runs here.
 async fn moved_and_gone(api: &Api, alice: &Plugin, first: &Sink) -> anyhow::Result<()> {
     offer(first, &pod("shop", "db-0", "node-1"));
-    reported(first, EpitaphOutcome::Written, 5)?;
+    reported(first, EpitaphOutcome::Written, 6)?;
     let (second, worker) = writing(api.agent("node-2")?).await?;
     let mut moved = clean(pod("shop", "db-0", "node-2"));
     if let Report::PodTerminated(pod) = &mut moved {
@@ -301,8 +311,8 @@ fn by_an_exec_plugin(api: &Api) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `new`: makes a termination of the pod cart-3.
-fn watches(alice: &Plugin, new: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// `new`: makes a termination of this pod.
+fn watches(api: &Api, alice: &Plugin, new: impl Fn(&str)) -> anyhow::Result<()> {
     let mut child = alice
         .command("kubectl-epitaph")
         .args(["-n", "shop", "watch", "-o", "json"])
@@ -312,14 +322,28 @@ fn watches(alice: &Plugin, new: impl FnOnce() -> anyhow::Result<()>) -> anyhow::
     let mut announced = String::new();
     BufReader::new(child.stderr.take().context("its standard error")?).read_line(&mut announced)?;
     ensure!(announced.starts_with("watching"), "{announced}");
-    new()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().context("its standard output")?).read_line(&mut line)?;
+    let mut lines = BufReader::new(child.stdout.take().context("its standard output")?);
+    let mut shown = || -> anyhow::Result<Value> {
+        let mut line = String::new();
+        lines.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    };
+    new("cart-3");
+    let first = shown()?;
+    // What was there before the begin is not shown.
+    assert_eq!(first["report"]["pod"]["name"], "cart-3", "{first}");
+    // What the observer adds to what is shown, and to what was there before, is no further termination.
+    for epitaph in api.epitaphs("shop")? {
+        let name = epitaph["metadata"]["name"].as_str().context("a name")?;
+        let observed = json!({"observed": {"replacement": {"pod": "cart-9", "node": "node-2"}}}).to_string();
+        api.kubectl
+            .run(&["-n", "shop", "patch", "epitaph", name, "--type=merge", "-p", &observed])?;
+    }
+    new("cart-4");
+    let second = shown()?;
     child.kill()?;
     child.wait()?;
-    let object: Value = serde_json::from_str(&line)?;
-    // What was there before the begin is not shown.
-    assert_eq!(object["report"]["pod"]["name"], "cart-3", "{line}");
+    assert_eq!(second["report"]["pod"]["name"], "cart-4", "{second}");
     Ok(())
 }
 

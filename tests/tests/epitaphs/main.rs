@@ -2,6 +2,7 @@
 //! people who may read one namespace, `kubectl epitaph`, what the observer counts of a rollout, the templates of pipelines that read it, and
 //! definitions of other versions.
 
+mod forged;
 mod kubectl;
 mod nodes;
 mod pipelines;

@@ -11,13 +11,12 @@ use epitaph::source::pods::{Access, connect};
 use epitaph_core::fixtures::shutdowns;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
-    AgentAnswer, EndpointRemoval, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, Output, Replacement, Rule,
+    AgentAnswer, EndpointRemoval, LossEnd, LossKey, LostPods, Moment, NodeIdentity, NodeLost, Output, Replacement, Rule,
 };
 use epitaph_core::report::Report;
 use epitaph_core::time::{Boot, Wall};
 use epitaph_tests::cluster::deploy::as_observer;
 use epitaph_tests::cluster::kubectl::Kubectl;
-use epitaph_tests::timeout::until;
 use serde_json::{Value, json};
 
 use crate::kubectl::clean;
@@ -59,10 +58,12 @@ fn lost(node: &str) -> Output {
         renewed: None,
         agent: AgentAnswer::Silent,
         powered_off: true,
-        stuck: 2,
-        gone: 2,
-        has_dropped: false,
-        pods: Vec::new(),
+        pods: LostPods {
+            stuck: 2,
+            gone: 2,
+            has_dropped: false,
+            links: Vec::new(),
+        },
         unwatched: None,
     }))
 }
@@ -186,26 +187,7 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
             "report": {"node": node, "event": event, "verdict": "graceful"},
         })
     };
-    // The policies take effect a moment after they were made.
-    for (n, kind) in ["nodeepitaphs", "epitaphs"].into_iter().enumerate() {
-        until("the policies", || {
-            let object = match kind {
-                "epitaphs" => json!({
-                    "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph", "metadata": {"name": format!("any-{n}"), "namespace": "shop"},
-                    "report": {"node": "node-1", "verdict": "clean", "pod": {"name": "a", "uid": "u"}},
-                }),
-                _ => made("any", "node-1", "Shutdown"),
-            };
-            let refused = api.kubectl.run_with(
-                &["create", "--dry-run=server", "--validate=false", "-f", "-"],
-                &object.to_string(),
-            );
-            Ok(match refused {
-                Err(error) if format!("{error:#}").contains("ValidatingAdmissionPolicy") => Ok(()),
-                other => Err(format!("{other:?}")),
-            })
-        })?;
-    }
+    api.until_policies()?;
 
     // A shutdown, by the node's agent: once, also after a restart; and of its own node only.
     let shutdown = Report::NodeShutdown(Box::new(shutdowns::truncated()));

@@ -113,6 +113,21 @@ impl Api {
         Ok(has)
     }
 
+    /// They take effect a moment after they were made.
+    pub fn until_policies(&self) -> anyhow::Result<()> {
+        let dry_run = ["create", "--dry-run=server", "--validate=false", "-f", "-"];
+        for object in [forged("epitaphs", "any", "node-1"), forged("nodeepitaphs", "any", "node-1")] {
+            until("the policies", || {
+                let refused = self.kubectl.run_with(&dry_run, &object.to_string());
+                Ok(match refused {
+                    Err(error) if format!("{error:#}").contains("ValidatingAdmissionPolicy") => Ok(()),
+                    other => Err(format!("{other:?}")),
+                })
+            })?;
+        }
+        Ok(())
+    }
+
     /// The agent of a node, with the token of its pod.
     pub fn agent(&self, node: &str) -> anyhow::Result<PathBuf> {
         let pod = json!({
@@ -143,6 +158,23 @@ impl Api {
         let list = self.kubectl.json(&["-n", namespace, "get", "epitaphs", "-o", "json"])?;
         list["items"].as_array().cloned().context("no list of Epitaphs")
     }
+}
+
+/// The least that the schema accepts: an Epitaph in the namespace `shop`, or the NodeEpitaph of a shutdown.
+pub fn forged(kind: &str, name: &str, node: &str) -> Value {
+    let (kind, report) = match kind {
+        "epitaphs" => ("Epitaph", json!({"pod": {"name": "cart-9", "uid": "u"}, "verdict": "clean"})),
+        _ => ("NodeEpitaph", json!({"event": "Shutdown", "verdict": "graceful"})),
+    };
+    let mut object = json!({
+        "apiVersion": "epitaph.dev/v1alpha1", "kind": kind, "metadata": {"name": name, "labels": {"epitaph.dev/node": node}},
+        "report": report,
+    });
+    object["report"]["node"] = node.into();
+    if kind == "Epitaph" {
+        object["metadata"]["namespace"] = "shop".into();
+    }
+    object
 }
 
 pub async fn writing(kubeconfig: PathBuf) -> anyhow::Result<(Sink, EpitaphsWorker)> {

@@ -7,7 +7,7 @@ use epitaph::clock;
 use epitaph::sink::epitaphs::{EpitaphOutcome, Sink};
 use epitaph_core::ids::PodUid;
 use epitaph_core::report::Report;
-use epitaph_core::time::{Boot, WallOffset};
+use epitaph_core::time::{Boot, Wall, WallOffset};
 use epitaph_core::verdict::{Advice, AdviceKind};
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::timeout::{holds, until};
@@ -99,16 +99,36 @@ impl Workload<'_> {
         let uid = self
             .kubectl
             .run(&["-n", "shop", "get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"])?;
-        terminated(sink, ("Deployment", "web", &uid), (name, &format!("uid-of-{name}"), hash))
+        let begun = last_created(self.kubectl, "replicasets")?;
+        terminated(
+            sink,
+            begun,
+            ("Deployment", "web", &uid),
+            (name, &format!("uid-of-{name}"), hash),
+        )
     }
 }
 
-/// A report of now: a pod of this workload (kind, name, UID) terminated (name, UID, hash), and lost connections of clients.
-fn terminated(sink: &Sink, workload: (&str, &str, &str), (name, uid, hash): (&str, &str, &str)) -> anyhow::Result<()> {
+/// When the last of these objects was created.
+fn last_created(kubectl: &Kubectl, kind: &str) -> anyhow::Result<Wall> {
+    let objects = kubectl.json(&["-n", "shop", "get", kind, "-o", "json"])?;
+    let created = objects["items"].as_array().into_iter().flatten();
+    let created = created.filter_map(|of| Wall::parse_rfc3339(of["metadata"]["creationTimestamp"].as_str()?));
+    created.max().context("no object")
+}
+
+/// A report of a pod of this workload (kind, name, UID) that terminated (name, UID, hash) in the rollout that began then, and lost connections of
+/// clients.
+fn terminated(
+    sink: &Sink,
+    begun: Wall,
+    workload: (&str, &str, &str),
+    (name, uid, hash): (&str, &str, &str),
+) -> anyhow::Result<()> {
     let mut report = pod("shop", name, "node-1");
-    let mut end = Boot(0);
+    let mut requested = Boot(0);
     if let Report::PodTerminated(pod) = &mut report {
-        end = pod.end;
+        requested = pod.facts.request.as_ref().context("a deletion request")?.earliest;
         let mut of = identity("shop", name, "node-1");
         let (kind, name_of, uid_of) = workload;
         of.uid = PodUid(uid.into());
@@ -125,39 +145,42 @@ fn terminated(sink: &Sink, workload: (&str, &str, &str), (name, uid, hash): (&st
         }];
         app.kubernetes.as_mut().map(Arc::make_mut).context("a pod's")?.pre_stop = None;
     }
-    // The pod terminated within the rollout: now.
-    let now = clock::wall_offset().wall(clock::now());
+    // The earliest time of the request can be a little before the rollout.
+    let requested_at = begun.0.cast_signed() - 1_500_000_000;
     let mut current = observation();
-    current.wall_offset = WallOffset(now.0.cast_signed() - end.0.cast_signed());
+    current.wall_offset = WallOffset(requested_at - requested.0.cast_signed());
     sink.offer(&report, &current, Some("node-1"), clock::now());
     Ok(())
 }
 
-/// Its pods have the same names in each revision, and its revisions are ControllerRevisions.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_rollout_of_a_statefulset_is_compared_with_the_one_before() -> anyhow::Result<()> {
-    let Some(api) = Api::new("a_rollout_of_a_statefulset_is_compared_with_the_one_before")? else {
-        return Ok(());
-    };
-    let kubectl = &api.kubectl;
-    let set = |revision: u32| {
-        json!({
-            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "shop"},
-            "spec": {
-                "replicas": 2, "serviceName": "db", "podManagementPolicy": "Parallel",
-                "selector": {"matchLabels": {"app": "db"}},
-                "template": {
-                    "metadata": {"labels": {"app": "db"}, "annotations": {"revision": revision.to_string()}},
-                    "spec": {"containers": [{"name": "app", "image": "db"}]},
-                },
-            },
-        })
-    };
-    let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
-    // Name, UID and hash of each pod, once the rollout is over; no node runs them, so their readiness is ours to write.
-    let rolled_out = |revision: u32| -> anyhow::Result<Vec<[String; 3]>> {
-        kubectl.apply(&set(revision).to_string())?;
-        until("the rollout of the StatefulSet", || {
+/// A kind whose revisions are ControllerRevisions, with two pods.
+struct Kind {
+    name: &'static str,
+    /// As kubectl calls it in short.
+    short: &'static str,
+    /// Of the spec, beside selector and template.
+    more: Value,
+    /// In the status: updated and available pods.
+    counts: [&'static str; 2],
+}
+
+/// Name, UID and hash of a pod.
+type Replaced = [String; 3];
+
+impl Kind {
+    /// The pods of `revision`, once its rollout is over; no node runs them, so their readiness is ours to write.
+    fn rolled_out(&self, kubectl: &Kubectl, revision: u32, before: &[Replaced]) -> anyhow::Result<Vec<Replaced>> {
+        let mut object = json!({
+            "apiVersion": "apps/v1", "kind": self.name, "metadata": {"name": "db", "namespace": "shop"}, "spec": self.more,
+        });
+        object["spec"]["selector"] = json!({"matchLabels": {"app": "db"}});
+        object["spec"]["template"] = json!({
+            "metadata": {"labels": {"app": "db"}, "annotations": {"revision": revision.to_string()}},
+            "spec": {"containers": [{"name": "app", "image": "db"}]},
+        });
+        kubectl.apply(&object.to_string())?;
+        let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+        until(&format!("the rollout of the {}", self.name), || {
             let pods = kubectl.json(&["-n", "shop", "get", "pods", "-l", "app=db", "-o", "json"])?;
             let pods = pods["items"].as_array().context("a list")?;
             for pod in pods
@@ -167,51 +190,48 @@ async fn a_rollout_of_a_statefulset_is_compared_with_the_one_before() -> anyhow:
                 // Perhaps deleted meanwhile.
                 let _ = ready(kubectl, &text(&pod["metadata"]["name"]));
             }
-            let set = kubectl.json(&["-n", "shop", "get", "statefulset", "db", "-o", "json"])?;
+            let set = kubectl.json(&["-n", "shop", "get", self.name, "db", "-o", "json"])?;
             let status = &set["status"];
-            let is_over = status["observedGeneration"] == set["metadata"]["generation"]
-                && status["updatedReplicas"] == 2
-                && status["availableReplicas"] == 2
-                && pods.len() == 2
-                && pods
-                    .iter()
-                    .all(|pod| pod["metadata"]["labels"]["controller-revision-hash"] == status["updateRevision"]);
             let meta = |pod: &Value| {
                 let meta = &pod["metadata"];
                 [&meta["name"], &meta["uid"], &meta["labels"]["controller-revision-hash"]].map(text)
             };
-            Ok(match is_over {
-                true => Ok(pods.iter().map(meta).collect()),
-                false => Err(status.to_string()),
-            })
+            let now: Vec<Replaced> = pods.iter().map(meta).collect();
+            let is_over = status["observedGeneration"] == set["metadata"]["generation"]
+                && self.counts.iter().all(|count| status[count] == 2)
+                && now.len() == 2
+                && now.iter().all(|pod| before.iter().all(|old| old[2] != pod[2]));
+            Ok(if is_over { Ok(now) } else { Err(status.to_string()) })
         })
-    };
-    let first = rolled_out(1)?;
-    let uid = kubectl.run(&["-n", "shop", "get", "statefulset", "db", "-o", "jsonpath={.metadata.uid}"])?;
+    }
+}
+
+async fn is_compared_with_the_one_before(api: &Api, kind: &Kind) -> anyhow::Result<()> {
+    let kubectl = &api.kubectl;
+    let first = kind.rolled_out(kubectl, 1, &[])?;
+    let uid = kubectl.run(&["-n", "shop", "get", kind.name, "db", "-o", "jsonpath={.metadata.uid}"])?;
     let (sink, worker) = writing(api.agent("node-1")?).await?;
-    let report = |[name, pod, hash]: &[String; 3]| terminated(&sink, ("StatefulSet", "db", &uid), (name, pod, hash));
-    let second = rolled_out(2)?;
+    let report = |[name, pod, hash]: &Replaced| {
+        let begun = last_created(kubectl, "controllerrevisions")?;
+        terminated(&sink, begun, (kind.name, "db", &uid), (name, pod, hash))
+    };
+    let second = kind.rolled_out(kubectl, 2, &first)?;
     first.iter().try_for_each(report)?;
-    rolled_out(3)?;
+    kind.rolled_out(kubectl, 3, &second)?;
     report(&second[0])?;
     reported(&sink, EpitaphOutcome::Written, 3)?;
     worker.shutdown(TIMEOUT).await;
 
-    let admin = Plugin::new(&api, &api.plane.admin())?;
-    let args = [
-        "-n",
-        "shop",
-        "rollout",
-        "sts/db",
-        "--wait",
-        "--settle",
-        "1s",
-        "--fail-on",
-        "lost",
-        "-o",
-        "json",
-    ];
-    let failed = admin.run(&args)?;
+    // By one who may only view the namespace.
+    api.user("alice")?;
+    let alice = Plugin::new(api, &api.directory.path().join("alice.kubeconfig"))?;
+    until("Kubernetes' roles to have the right", || {
+        let ran = alice.run(&["-n", "shop", "list"])?;
+        Ok(holds(ran.code == Some(0), || format!("{ran:?}")))
+    })?;
+    let workload = format!("{}/db", kind.short);
+    let wait = ["--wait", "--settle", "1s", "--fail-on", "lost", "-o", "json"];
+    let failed = alice.run(&[&["-n", "shop", "rollout", &workload], &wait[..]].concat())?;
     assert_eq!(failed.code, Some(2), "{failed:?}");
     let object: Value = serde_json::from_str(&failed.out)?;
     let of = |what: &str| {
@@ -225,12 +245,46 @@ async fn a_rollout_of_a_statefulset_is_compared_with_the_one_before() -> anyhow:
     assert_eq!(object["revision"], 3, "{object}");
     assert_eq!(of("cost"), [&json!(2), &json!(3), &json!(1), &json!(3)], "{object}");
     assert_eq!(of("before"), [&json!(1), &json!(2), &json!(2), &json!(6)], "{object}");
-    let shown = admin.out(&["-n", "shop", "rollout", "statefulset", "db"])?;
+    // One of the two replaced pods has no report.
+    let shown = alice.run(&["-n", "shop", "rollout", kind.name, "db", "--fail-on", "unknown"])?;
+    let note = "How many pods have no report is not known: the rollout has reports of 1 pod; it replaced at most 2.";
     ensure!(
-        shown.contains("Which pods of a StatefulSet have no report is not known."),
-        "{shown}"
+        shown.code == Some(2) && shown.out.replace('\n', " ").contains(note),
+        "{shown:?}"
     );
+    let complete = alice.run(&["-n", "shop", "rollout", &workload, "--revision", "2", "--fail-on", "unknown"])?;
+    ensure!(complete.code == Some(0), "both of the rollout before have one: {complete:?}");
     Ok(())
+}
+
+/// Its pods have the same names in each revision.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_rollout_of_a_statefulset_is_compared_with_the_one_before() -> anyhow::Result<()> {
+    let Some(api) = Api::new("a_rollout_of_a_statefulset_is_compared_with_the_one_before")? else {
+        return Ok(());
+    };
+    let kind = Kind {
+        name: "StatefulSet",
+        short: "sts",
+        more: json!({"replicas": 2, "serviceName": "db", "podManagementPolicy": "Parallel"}),
+        counts: ["updatedReplicas", "availableReplicas"],
+    };
+    is_compared_with_the_one_before(&api, &kind).await
+}
+
+/// It has a pod on each of the two nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_rollout_of_a_daemonset_is_compared_with_the_one_before() -> anyhow::Result<()> {
+    let Some(api) = Api::new("a_rollout_of_a_daemonset_is_compared_with_the_one_before")? else {
+        return Ok(());
+    };
+    let kind = Kind {
+        name: "DaemonSet",
+        short: "ds",
+        more: json!({}),
+        counts: ["updatedNumberScheduled", "numberAvailable"],
+    };
+    is_compared_with_the_one_before(&api, &kind).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -15,7 +15,7 @@ use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Others, Stop};
-use epitaph_tests::story::{Program, Story};
+use epitaph_tests::story::{Bystander, End, Expected, Program, Story};
 use epitaph_tests::sys::{boot_now, locked};
 use epitaph_tests::timeout::{TIMEOUT, TO_END, holds, until_within};
 use nix::libc::SIGTERM;
@@ -46,7 +46,9 @@ const ROOM: [&str; 2] = ["--set", "journal.max_bytes=1073741824"];
 struct Play {
     subject: String,
     name: &'static str,
-    is_clean: bool,
+    /// With all evidence.
+    verdict: &'static str,
+    cause: &'static str,
     /// Between these, the termination began.
     begin: (u64, u64),
     end: u64,
@@ -57,7 +59,33 @@ struct Run {
     started: u64,
     /// None: killed before.
     ready: Option<u64>,
+    /// Or, of the last one, when it had reported the marker behind all plays.
     killed: u64,
+    /// It knows of what began up to then, and may not know of what came later.
+    knows_until: u64,
+}
+
+impl Run {
+    /// Killed at a random moment.
+    fn killed(started: u64, ready: Option<u64>, killed: u64) -> Run {
+        let margin = ready.map_or(0, |ready| MARGIN_NS + (ready - started));
+        Run {
+            started,
+            ready,
+            killed,
+            knows_until: killed.saturating_sub(margin),
+        }
+    }
+
+    /// Never killed: the marker came behind all plays.
+    fn to_its_end(started: u64, ready: u64, marker: u64) -> Run {
+        Run {
+            started,
+            ready: Some(ready),
+            killed: marker,
+            knows_until: marker,
+        }
+    }
 }
 
 /// One agent after the other with the same journal.
@@ -80,8 +108,9 @@ impl Line {
     }
 }
 
-/// Every termination that began before a kill, and was seen to, has exactly one distinct root span at the collector, and none is clean
-/// unless one agent saw all of it. What is not reported began and ended within gaps that the journal states.
+/// Every termination that began before a kill, and was seen to, has exactly one distinct root span at the collector. None is clean
+/// unless one agent saw all of it, and none names another culprit than all evidence does. What is not reported began and ended within
+/// gaps that the journal states.
 #[test]
 fn every_termination_has_one_root_whenever_the_agent_is_killed() -> anyhow::Result<()> {
     let test = "every_termination_has_one_root_whenever_the_agent_is_killed";
@@ -185,7 +214,7 @@ fn any(random: &mut Random) -> Story {
             ..*story(if code == "0" { "handler-exits-0" } else { "handler-exits-3" })
         }
     };
-    match random.below(6) {
+    match random.below(8) {
         0 => handled("0", random.below(3)),
         1 => handled("3", random.below(3)),
         2 => Story {
@@ -194,11 +223,55 @@ fn any(random: &mut Random) -> Story {
         },
         3 => *story("default-action"),
         4 => *story("completed"),
+        5 => stopped_by_a_stranger(500 + random.below(4_000) as u64),
+        6 => crashed_below(),
         _ => *story("exits-1-by-itself"),
     }
 }
 
+/// As `podman stop` is: the same party of the host asks, and kills.
+fn stopped_by_a_stranger(grace_ms: u64) -> Story {
+    let ignored = story("ignored-without-handler");
+    Story {
+        name: "stopped-by-a-stranger",
+        stop: Stop::Wait,
+        bystander: Bystander::Stops {
+            name: "janitor",
+            grace_ms,
+        },
+        expected: Expected {
+            cause: "external",
+            ..ignored.expected
+        },
+        ..*ignored
+    }
+}
+
+/// The exit of PID 1 repeats a crash of a child, so much later that an agent can be killed in between.
+fn crashed_below() -> Story {
+    let crash = story("exits-1-by-itself");
+    Story {
+        name: "crashed-below",
+        program: Program::Shell("$VICTIM fault; code=$?; sleep 1.5; exit $code"),
+        expected: Expected {
+            end: End::Code(139),
+            ..crash.expected
+        },
+        ..*crash
+    }
+}
+
 impl Play {
+    /// Whether it may be the verdict of an agent that saw a part of it: that of all evidence, or one that claims less.
+    fn may_be(&self, report: &Report) -> bool {
+        let (verdict, cause) = (report.verdict(), report.json["cause"].as_str().unwrap_or_default());
+        let is_cause = cause == self.cause || cause == "unknown";
+        // Of the sockets, less is known.
+        let is_verdict = verdict == self.verdict || self.verdict == "clean" && verdict == "clean-exit";
+        // The code is a fact, whatever led to it.
+        is_cause && (is_verdict || verdict == "unknown") || verdict == "nonzero-exit" && cause == "unknown"
+    }
+
     fn of(subject: &str, story: &'static Story, played: &Played) -> anyhow::Result<Play> {
         let (mut ready, mut signalled, mut ended) = (None, None, None);
         for did in &played.did {
@@ -215,7 +288,8 @@ impl Play {
         Ok(Play {
             subject: subject.to_owned(),
             name: story.name,
-            is_clean: story.expected.verdict == "clean",
+            verdict: story.expected.verdict,
+            cause: story.expected.cause,
             begin: signalled.map_or((ready, end), |at| (at, at)),
             end,
         })
@@ -265,14 +339,14 @@ fn kill_and_restart(
         };
         let killed = boot_now();
         agent.kill()?;
-        runs.push(Run { started, ready, killed });
+        runs.push(Run::killed(started, ready, killed));
         if runs.len() % 50 == 0 {
             println!("{} kills", runs.len());
         }
     }
     let started = boot_now();
     let mut last = stage.agent_with(journal, *port, &ROOM)?;
-    let ready = Some(boot_now());
+    let ready = boot_now();
     // Of the next plays that end, more than were under way: one at least began while the last agent observed.
     let before = locked(ended).len();
     until_within(Duration::from_secs(600), "a play that the last agent sees begin", || {
@@ -292,8 +366,7 @@ fn kill_and_restart(
         marker.is_some_and(|report| collector.times(&report.request) > 0)
     })?;
     // What an agent holds when it ends is its successor's, and this one has none.
-    let killed = boot_now();
-    runs.push(Run { started, ready, killed });
+    runs.push(Run::to_its_end(started, ready, boot_now()));
     until_within(TIMEOUT, "each play's report", || {
         let reports: Vec<Report> = reports(journal).unwrap_or_default().into_values().collect();
         let judged = judge(&locked(ended), &runs, &reports, &gaps(stage, journal)?);
@@ -368,10 +441,9 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
         let Play { name, subject, end, .. } = play;
         let (earliest, latest) = play.begin;
         let found = of.get(subject.as_str()).map_or(&[][..], Vec::as_slice);
-        let is_seen = runs.iter().any(|run| {
-            run.ready
-                .is_some_and(|ready| ready <= earliest && latest + MARGIN_NS + (ready - run.started) <= run.killed)
-        });
+        let is_seen = runs
+            .iter()
+            .any(|run| run.ready.is_some_and(|ready| ready <= earliest && latest <= run.knows_until));
         let is_seen_whole = runs.iter().any(|run| run.started <= earliest && *end <= run.killed);
         // Without evidence in between, there may have been an agent: nothing showed it that the container was terminating.
         let in_gap = |at: u64| gaps.iter().any(|(from, to)| *from <= at && at <= *to);
@@ -380,7 +452,10 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
         judged.reported += usize::from(!found.is_empty());
         judged.in_gap += usize::from(found.is_empty() && is_in_gap);
         let mut is_wrong = |what: &str| {
-            let verdicts: Vec<&str> = found.iter().map(|report| report.verdict()).collect();
+            let verdicts: Vec<String> = found
+                .iter()
+                .map(|report| format!("{} ({})", report.verdict(), report.json["cause"]))
+                .collect();
             wrong.push(format!(
                 "{name} {subject}, begin {earliest} to {latest}, end {end}: {what}: {verdicts:?}"
             ));
@@ -389,7 +464,8 @@ fn judge(plays: &[Play], runs: &[Run], reports: &[Report], gaps: &[(u64, u64)]) 
             [] if is_seen => is_wrong("began before a kill, and is not reported"),
             [] if !is_in_gap => is_wrong("not reported, and not within a stated gap"),
             [] => {}
-            [report] if report.verdict() == "clean" && !(play.is_clean && is_seen_whole) => is_wrong("clean without evidence"),
+            [report] if report.verdict() == "clean" && !is_seen_whole => is_wrong("clean without evidence"),
+            [report] if !play.may_be(report) => is_wrong(&format!("not {} ({}), nor unknown", play.verdict, play.cause)),
             [_] => {}
             _ => is_wrong("more than one root"),
         }

@@ -9,29 +9,57 @@ use super::machine::{LIMIT, Machine};
 /// The node's own containerd, which the machine of the package keeps off. The containers' root is the machine's own, with its programs.
 const PREPARE: &str = "rm -f /etc/systemd/system/containerd.service.d/off.conf; systemctl daemon-reload; systemctl start containerd && \
     mkdir -p /root/rootfs && mount --bind / /root/rootfs";
-/// `run BYTES PROGRAM…` in a cgroup as Docker names it. `$flags` are of ctr. `kills` are the victims' names in the kernel's log.
-const FUNCTIONS: &str = "flags=
-run() { bytes=$1; shift; ctr run --detach --rootfs --net-host --env PATH=/usr/sbin:/usr/bin:/sbin:/bin --memory-limit $bytes $flags --cgroup /docker/$id /root/rootfs $id \"$@\"; }
+/// `run BYTES PROGRAM…` in a cgroup as Docker names it; `crun_run` by crun alone, as containerd 2 writes a version of the specification that
+/// Debian 12's crun refuses. `kills` are the victims' names in the kernel's log. `saw` is for a failure. `exec_without_memory` executes a
+/// program in the container with ever less memory to spare: how much of what it takes is charged to the container, the runtime's version and
+/// the machine's pace decide.
+const FUNCTIONS: &str = "cgroup=/sys/fs/cgroup/docker/$id
+run() { bytes=$1; shift; ctr run --detach --rootfs --net-host --env PATH=/usr/sbin:/usr/bin:/sbin:/bin --memory-limit $bytes --cgroup /docker/$id /root/rootfs $id \"$@\"; }
+crun_run() {
+    mkdir -p /root/bundle && cat >/root/bundle/config.json <<END
+{\"ociVersion\": \"1.0.2\", \"root\": {\"path\": \"/root/rootfs\"},
+ \"process\": {\"user\": {\"uid\": 0, \"gid\": 0}, \"cwd\": \"/\", \"args\": [\"sleep\", \"1000\"], \"env\": [\"PATH=/usr/bin:/bin\"]},
+ \"mounts\": [{\"destination\": \"/proc\", \"type\": \"proc\", \"source\": \"proc\"}],
+ \"linux\": {\"cgroupsPath\": \"/docker/$id\", \"namespaces\": [{\"type\": \"pid\"}, {\"type\": \"mount\"}, {\"type\": \"ipc\"}],
+  \"resources\": {\"memory\": {\"limit\": $1}}}}
+END
+    crun --cgroup-manager=cgroupfs run --detach --bundle /root/bundle $id
+}
 stop() { ctr task kill --signal SIGTERM $id; }
-remove() { ctr task kill --signal SIGKILL $id; ctr task rm --force $id; ctr container rm $id; } >/dev/null 2>&1
+remove() { ctr task kill --signal SIGKILL $id; ctr task rm --force $id; ctr container rm $id; crun delete --force $id; } >/dev/null 2>&1
 kills() { journalctl --no-pager --boot --dmesg --output cat | grep -o 'Killed process [0-9]* ([^)]*)' | sed 's/.*(//; s/)$//'; }
-until_killed() { for i in $(seq 240); do [ $(kills | wc -l) -gt $known ] && return; sleep 0.5; done; return 1; }
+until_killed() { for i in $(seq 240); do [ $(kills | wc -l) -gt $known ] && return; sleep 0.5; done; echo 'no OOM kill in two minutes' >&2; return 1; }
+memory() { for file in current max events; do echo memory.$file: $(cat $cgroup/memory.$file); done; }
+saw() { ctr task ls; memory; cat $cgroup/cgroup.procs | while read pid; do ps -o pid,stat,rss,comm -p $pid; done; \
+    journalctl --no-pager --boot --dmesg --output cat | grep -i -A 2 'out of memory' | tail -n 12; true; } 2>&1
+exec_without_memory() {
+    echo 64M >$cgroup/memory.reclaim || true
+    for spare in 1048576 524288 262144 131072 65536 0; do
+        echo $(($(cat $cgroup/memory.current) + spare)) >$cgroup/memory.max
+        timeout 60 ctr task exec --exec-id spare-$spare $id true; echo \"true with $spare bytes to spare: status $?\"; memory
+        if grep -q '^oom_kill [1-9]' $cgroup/memory.events; then echo max >$cgroup/memory.max; return; fi
+    done
+    return 1
+}
 known=$(kills | wc -l)
 ";
-/// Handles its stop signal, and needs little memory.
-const SERVER: &str = "sh -c 'trap \"exit 0\" TERM; while :; do sleep 1 & wait $!; done'";
-/// The child takes a client's connection, and then more memory than there is.
+/// Handles its stop signal, and has no child and needs no memory while it waits.
+const SERVER: &str = "sh -c 'trap \"exit 0\" TERM; [ -p /tmp/never ] || mkfifo /tmp/never; read line <>/tmp/never'";
+/// The child takes a client's connection, and then more memory than there is. The size is a variable: perl repeats by a constant while it
+/// compiles.
 const PREFORK: &str = "perl -e 'use IO::Socket::INET; \
-    $listener = IO::Socket::INET->new(Listen => 5, LocalAddr => \"127.0.0.1:8099\", ReuseAddr => 1) or die; $SIG{TERM} = sub { exit 0 }; \
-    if (fork() == 0) { $client = $listener->accept; <$client>; $memory = \"x\" x (256 << 20); sleep 60 } close $listener; sleep 1 while 1'";
+    $listener = IO::Socket::INET->new(Listen => 5, LocalAddr => \"127.0.0.1:8099\", ReuseAddr => 1) or die \"listen: $@\"; \
+    $SIG{TERM} = sub { exit 0 }; $size = 256 << 20; \
+    if (fork() == 0) { $client = $listener->accept; <$client>; $memory = \"x\" x $size; sleep 60 } close $listener; sleep 1 while 1'";
 const CLIENT: &str = "perl -e 'use IO::Socket::INET; for (1 .. 600) { \
-    last if $server = IO::Socket::INET->new(\"127.0.0.1:8099\"); select undef, undef, undef, 0.1 } print $server \"request\\n\"; <$server>'";
+    last if $server = IO::Socket::INET->new(\"127.0.0.1:8099\"); select undef, undef, undef, 0.1 } \
+    $server or die \"no listener in a minute: $@\"; print $server \"request\\n\"; <$server>; exit 0'";
 
 struct Role {
     name: &'static str,
     /// With [`FUNCTIONS`], until the OOM killer has killed.
     begin: String,
-    /// The victim's name in the kernel's log; empty: any.
+    /// The victim's name in the kernel's log.
     victim: &'static str,
     /// Whether the container is stopped then.
     stops: bool,
@@ -71,20 +99,18 @@ fn all() -> Vec<Role> {
         },
         Role {
             name: "runtimes-own-process",
-            // Less than runc needs to come in.
-            begin: format!(
-                "run 33554432 {SERVER} && sleep 1 && echo 3145728 >/sys/fs/cgroup/docker/$id/memory.max && \
-                 ! ctr task exec --exec-id more $id true"
-            ),
+            begin: format!("run 33554432 {SERVER} && sleep 1 && exec_without_memory"),
             victim: "runc:[2:INIT]",
             stops: true,
-            verdict: "clean",
+            // ctr leaves the cgroup until the container is removed, which is after the report.
+            verdict: "clean-exit",
             role: "runtime",
             says: "the container runtime's own process",
         },
         Role {
             name: "init-of-runc",
-            begin: format!("! run 2097152 {SERVER}"),
+            // With 2 MiB the shell runs: runc is in its cgroup before it has a limit, and needs little of its own by then.
+            begin: format!("! run 131072 {SERVER}"),
             victim: "runc:[2:INIT]",
             stops: false,
             verdict: "oom-killed",
@@ -93,8 +119,9 @@ fn all() -> Vec<Role> {
         },
         Role {
             name: "init-of-crun",
-            begin: format!("flags='--runc-binary /usr/bin/crun'; ! run 131072 {SERVER}"),
-            victim: "",
+            // With 128 KiB it is the program that is killed.
+            begin: "! crun_run 16384".to_owned(),
+            victim: "crun",
             stops: false,
             verdict: "oom-killed",
             role: "main",
@@ -124,7 +151,8 @@ pub fn play(machine: &Machine, is_asked_for: impl Fn(&str) -> bool) -> anyhow::R
         let id = format!("{:064x}", 0xace0 + number);
         let run = |script: &str| machine.run(&format!("id={id}\n{FUNCTIONS}{script}"));
         if let Err(error) = play_one(machine, &role, &id, &run) {
-            println!("{}: {error:#}; {}", role.name, machine.log());
+            let saw = run("saw").unwrap_or_else(|error| format!("{error:#}"));
+            println!("{}: {error:#}\n{saw}\n{}", role.name, machine.log());
             wrong.push(format!("{}: {error:#}", role.name));
         }
         run("remove; true")?;
@@ -140,8 +168,11 @@ fn play_one(machine: &Machine, role: &Role, id: &str, run: &dyn Fn(&str) -> anyh
     ))?;
     let victims: Vec<&str> = said.lines().collect();
     println!("{}: the kernel killed {victims:?}", role.name);
-    let is_it = victims.iter().any(|victim| role.victim.is_empty() || *victim == role.victim);
-    ensure!(is_it, "the kernel's log has {victims:?}, and not {}", role.victim);
+    ensure!(
+        victims.contains(&role.victim),
+        "the kernel's log has {victims:?}, and not {}",
+        role.victim
+    );
     let report = until_within(LIMIT, "the container's report", || {
         let all = machine.all_reports()?;
         let its = all

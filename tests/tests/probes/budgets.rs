@@ -274,15 +274,15 @@ fn a_listener_that_closes_has_the_sockets_of_a_watched_cgroup_recorded() {
     };
     let _first = churn();
     let closed = probes.tcp("closed", |tcp| tcp.closes_listener() && tcp.cgroup == Some(cgroup.id()));
-    assert!(closed.by_own, "{closed:?}");
+    assert!(closed.close.by_own, "{closed:?}");
     assert!(probes.kernel.armed().contains(&cgroup.id()));
     // Observed for another reason from now on.
     probes.kernel.arm(cgroup.id()).expect("arm");
     let _again = churn();
     let closed = probes.tcp("closed for others", |tcp| {
-        tcp.closes_listener() && tcp.cgroup == Some(cgroup.id()) && !tcp.by_own
+        tcp.closes_listener() && tcp.cgroup == Some(cgroup.id()) && !tcp.close.by_own
     });
-    assert!(!closed.by_own);
+    assert!(!closed.close.by_own);
     probes.kernel.disarm(cgroup.id()).expect("disarm");
     assert!(!probes.kernel.armed().contains(&cgroup.id()));
 }
@@ -370,7 +370,7 @@ fn a_listener_of_ones_own_takes_no_port_of_a_container_that_is_stopped() {
     let closed = probes.tcp("closed", |tcp| {
         tcp.closes_listener() && tcp.cgroup == Some(noisy.id()) && tcp.local == at
     });
-    assert!(closed.by_own);
+    assert!(closed.close.by_own);
     TcpStream::connect(at).expect_err("nothing listens");
     let refused = probes.tcp("refused", |tcp| !tcp.has_socket && tcp.local == at);
     assert_eq!(refused.cgroup, Some(quiet.id()));

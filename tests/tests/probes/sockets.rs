@@ -62,7 +62,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
                 && tcp.local.port() == port
         });
         assert_eq!(
-            (closed.cgroup, closed.by_exit, closed.tgid),
+            (closed.cgroup, closed.close.by_exit, closed.tgid),
             (Some(cgroup.id()), false, Pid(server.pid())),
             "{host}"
         );
@@ -90,7 +90,7 @@ fn refused_reset_and_cut_connections_are_the_servers() {
         matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
     });
     assert_eq!(
-        (reset.cgroup, reset.has_socket, reset.by_exit),
+        (reset.cgroup, reset.has_socket, reset.close.by_exit),
         (Some(cgroup.id()), true, true)
     );
     let counts = reset.counts.expect("counts");
@@ -114,8 +114,11 @@ fn refused_reset_and_cut_connections_are_the_servers() {
             }
             && tcp.remote.port() == client_port(1)
     });
-    assert_eq!((cut.cgroup, cut.by_exit, cut.local.port()), (Some(cgroup.id()), true, v6));
-    assert_eq!((reset.foreign, cut.foreign), (false, false));
+    assert_eq!(
+        (cut.cgroup, cut.close.by_exit, cut.local.port()),
+        (Some(cgroup.id()), true, v6)
+    );
+    assert_eq!((reset.close.foreign, cut.close.foreign), (false, false));
     assert_eq!(cut.remote.ip().to_string(), "::1");
     server.wait();
 
@@ -210,7 +213,7 @@ fn queued_and_accepted_connections_are_distinguished_at_the_close() {
             let end = probes.tcp("closed", |tcp| {
                 tcp.op == closed && tcp.remote.port() == port && tcp.client.is_none()
             });
-            assert_eq!((end.unheld, end.sk_err, end.cgroup), (unheld, 0, Some(cgroup.id())));
+            assert_eq!((end.close.unheld, end.sk_err, end.cgroup), (unheld, 0, Some(cgroup.id())));
             probes.tcp("reset", |tcp| {
                 matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == port
             });
@@ -323,16 +326,16 @@ fn connections_of_an_inherited_listener_are_attributed_to_the_terminating_cgroup
         let client_port = |i: usize| clients[i].local_addr().expect("address").port();
         for (i, what, new) in [(0, "reset", TcpState::Close), (1, "cut", TcpState::FinWait1)] {
             let seen = probes.tcp(what, |tcp| {
-                tcp.foreign && tcp.op == TcpOp::State { old, new } && tcp.remote.port() == client_port(i)
+                tcp.close.foreign && tcp.op == TcpOp::State { old, new } && tcp.remote.port() == client_port(i)
             });
             assert_eq!(
-                (seen.cgroup, seen.by_exit, seen.has_socket, seen.local.port()),
+                (seen.cgroup, seen.close.by_exit, seen.has_socket, seen.local.port()),
                 (Some(cgroup.id()), true, true, ports[i]),
                 "{what}"
             );
         }
         let sent = probes.tcp("reset sent", |tcp| {
-            tcp.foreign && matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
+            tcp.close.foreign && matches!(tcp.op, TcpOp::ResetSent { .. }) && tcp.remote.port() == client_port(0)
         });
         assert_eq!((sent.cgroup, sent.local.port()), (Some(cgroup.id()), ports[0]));
         probes.settle();
@@ -343,10 +346,10 @@ fn connections_of_an_inherited_listener_are_attributed_to_the_terminating_cgroup
             _ => None,
         });
         assert!(
-            of_maker.is_some_and(|t| both || t.closes_listener() && t.by_own),
+            of_maker.is_some_and(|t| both || t.closes_listener() && t.close.by_own),
             "{of_maker:?}"
         );
-        let of_clients = |event: &Event| matches!(event, Event::Tcp(t) if t.foreign && !ports.contains(&t.local.port()));
+        let of_clients = |event: &Event| matches!(event, Event::Tcp(t) if t.close.foreign && !ports.contains(&t.local.port()));
         assert_eq!(probes.count(of_clients), 0);
         for armed in [&maker, &cgroup] {
             probes.kernel.disarm(armed.id()).expect("disarm");
@@ -474,7 +477,7 @@ fn the_kernel_arms_by_itself_before_the_sockets_close() {
                     // Another test's listener can have the same port at the other address.
                     && tcp.cgroup == Some(cgroup.id())
             });
-            assert!(closed.by_exit);
+            assert!(closed.close.by_exit);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! traces that Jaeger then has, and the replay of the recording, whole and damaged.
 //!
 //! `EPITAPH_BIN` is the agent; if not set, the `epitaph` in the directory of this package's own binaries. `EPITAPH_JAEGER` is
-//! Jaeger's all-in-one.
+//! Jaeger.
 
 mod replays;
 mod traces;

@@ -241,8 +241,8 @@ pub const FAULTS: &[Fault] = &[
         name: "scanner-as-client",
         what: "refused peers count as clients, also where none of them had connected before",
         file: "agent/core/src/termination/traffic.rs",
-        find: "            && self.refused_known.count == 0\n            && self.new_peers_are_unusual()",
-        replace: "            && self.refused_known.count > 0\n            && self.new_peers_are_unusual()",
+        find: "            && self.refused.known.count == 0\n            && self.new_peers_are_unusual()",
+        replace: "            && self.refused.known.count > 0\n            && self.new_peers_are_unusual()",
         suites: &["scans"],
         tests: &[
             "a_scanner_alone_is_no_client",

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use pico_args::Arguments;
 
-use super::{BUILDER, CHART, Made, Options, archive_of_chart, artefacts, push, sign};
+use super::{BUILDER, CHART, Made, Options, archive_of_chart, artefacts, chart_at, push, sign};
 use crate::{
     arm64, cluster, debian,
     dist::{self, Arch},
@@ -121,14 +121,18 @@ fn through_registry(made: &Made, dir: &Path) -> Result<()> {
     let back = dir.join(format!("epitaph-{}.tgz", dist::version()));
     let there = fs::read(&back).with_context(|| format!("reading {}", back.display()))?;
     ensure!(there == fs::read(&made.chart)?, "the chart came back another");
+    // As docs/releases.md has it; it fails where the checksums have no file of that name.
+    let mut check = Command::new("sha256sum");
+    check.current_dir(dir).args(["--check", "--strict", "--ignore-missing"]);
+    shell::run_quietly(
+        check.arg(made.out.join("SHA256SUMS")),
+        "checking the pulled chart by the release's checksums",
+    )?;
     // The same chart, packed once more, and pushed by another call.
-    let of_chart = |prefix: &str| {
-        let reference = format!("{prefix}/{CHART}/epitaph:{}", dist::version());
-        shell::read(Command::new(image::crane()?).args(["--insecure", "digest", &reference]))
-    };
+    let of_chart = |prefix: &str| shell::read(Command::new(image::crane()?).args(["--insecure", "digest", &chart_at(prefix)]));
     let first = of_chart(&prefix)?;
     let again = format!("{}/again", registry.host);
-    let chart = archive_of_chart(&made.out, dist::epoch()?)?;
+    let chart = archive_of_chart(&made.out, dist::epoch()?, None)?;
     push(&made.image, &chart, &again)?;
     let second = of_chart(&again)?;
     ensure!(
@@ -136,6 +140,39 @@ fn through_registry(made: &Made, dir: &Path) -> Result<()> {
         "two pushes of the chart have the digests {first} and {second}"
     );
     log("image and chart were pushed to a registry; the digests and the chart's bytes are the same, also of a second push");
+    never_over_another(made, &registry.host)
+}
+
+/// A release that is published stays: neither image nor chart takes the place of another.
+fn never_over_another(made: &Made, host: &str) -> Result<()> {
+    let of_image = |prefix: &str| format!("{prefix}/epitaph:{}", dist::version());
+    for (at, reference) in [
+        ("image", &of_image as &dyn Fn(&str) -> String),
+        ("chart", &|prefix: &str| chart_at(prefix)),
+    ] {
+        let prefix = format!("{host}/taken-{at}");
+        let reference = reference(&prefix);
+        let mut other = Command::new(image::crane()?);
+        other.args(["--insecure", "append", "--new_tag", &reference, "--new_layer"]);
+        other.arg(made.out.join(format!("epitaph-deploy-{}.tar.gz", dist::version())));
+        shell::run_quietly(&mut other, &format!("pushing another {at} to {reference}"))?;
+        let before = image::published("digest", &reference)?;
+        let refused = push(&made.image, &made.chart, &prefix);
+        ensure!(
+            refused.is_err_and(|error| error.to_string().contains("is published")),
+            "a push went over another {at}"
+        );
+        ensure!(image::published("digest", &reference)? == before, "{reference} has changed");
+        // Neither of both, before it is known of both.
+        let both = [of_image(&prefix), chart_at(&prefix)];
+        let there = both.iter().map(|one| image::published("digest", one));
+        let there = there.collect::<Result<Vec<_>>>()?.into_iter().flatten().count();
+        ensure!(there == 1, "half of a release was pushed to {prefix}");
+    }
+    // The same once more is no other.
+    let prefix = format!("{host}/team");
+    push(&made.image, &made.chart, &prefix)?;
+    log("no push went over another image or chart; the same release can be pushed again");
     Ok(())
 }
 

@@ -19,16 +19,15 @@ const NESTED: usize = 1_024;
 /// In place of a party's path: of cgroups without a path, for which nothing shows where they are nested.
 const NOWHERE: &str = "";
 
+#[derive(Default)]
 pub(super) struct Cgroups {
     max_bytes: usize,
     nodes: Nodes,
     max_live: usize,
     max_removed: usize,
     entries: Map<CgroupId, Cgroup>,
-    live: usize,
-    live_order: VecDeque<(u64, CgroupId)>,
-    removed: usize,
-    removed_order: VecDeque<(Boot, u64, CgroupId)>,
+    live: Queue,
+    removed: Queue,
     /// Before this none of them is forgotten for its age.
     next_expiry: Boot,
     /// Own cgroups of live subjects.
@@ -37,12 +36,7 @@ pub(super) struct Cgroups {
     orphans: HashMap<OwnerKey, Vec<CgroupId>>,
     /// How many cgroups of other containers or of pods each of these containers encloses, by the container's path.
     enclosed: HashMap<Arc<str>, usize>,
-    /// The nested cgroups of each party, by the party's path: see [`path::party`].
-    parties: HashMap<Arc<str>, Party>,
-    /// The numbers of them, the most last.
-    most: BTreeSet<(usize, Arc<str>)>,
-    /// Their sum.
-    nested: usize,
+    parties: Parties,
     /// Of all entries together, without the slots.
     bytes: usize,
     sequence: u64,
@@ -52,10 +46,21 @@ pub(super) struct Cgroups {
 /// Hierarchy and path of a subject's own cgroup.
 type OwnerKey = (u32, Arc<str>);
 
+/// The nested cgroups of each party, by the party's path: see [`path::party`].
 #[derive(Default)]
-struct Party {
+struct Parties {
+    of: HashMap<Arc<str>, Queue>,
+    /// The numbers of them, the most last.
+    most: BTreeSet<(usize, Arc<str>)>,
+    /// Their sum.
+    nested: usize,
+}
+
+/// Some of the entries.
+#[derive(Default)]
+struct Queue {
     count: usize,
-    /// The oldest first.
+    /// The oldest first; also entries that are gone, until they are too many.
     order: VecDeque<(u64, CgroupId)>,
 }
 
@@ -114,24 +119,10 @@ impl Cgroups {
     pub fn new(max_live: usize, max_removed: usize, max_bytes: usize) -> Cgroups {
         Cgroups {
             max_bytes,
-            nodes: Nodes::default(),
             max_live: max_live.max(1),
             max_removed: max_removed.max(1),
-            entries: Map::default(),
-            live: 0,
-            live_order: VecDeque::new(),
-            removed: 0,
-            removed_order: VecDeque::new(),
             next_expiry: Boot(u64::MAX),
-            owners: HashMap::new(),
-            orphans: HashMap::new(),
-            enclosed: HashMap::new(),
-            parties: HashMap::new(),
-            most: BTreeSet::new(),
-            nested: 0,
-            bytes: 0,
-            sequence: 0,
-            drops: 0,
+            ..Cgroups::default()
         }
     }
 
@@ -176,7 +167,7 @@ impl Cgroups {
         let party = path::party(path, self.nodes).map(|party| self.party(party));
         let nested = party
             .as_ref()
-            .and_then(|party| self.parties.get(party))
+            .and_then(|party| self.parties.of.get(party))
             .map_or(0, |party| party.count);
         if nested >= NESTED {
             return self.insert_one_of_too_many(now, cgroup, path, party);
@@ -213,8 +204,7 @@ impl Cgroups {
                 party,
             },
         );
-        self.live += 1;
-        self.live_order.push_back((self.sequence, cgroup));
+        self.live.push(self.sequence, cgroup);
         self.bound();
     }
 
@@ -247,7 +237,7 @@ impl Cgroups {
     }
 
     fn party(&self, path: &str) -> Arc<str> {
-        match self.parties.get_key_value(path) {
+        match self.parties.of.get_key_value(path) {
             Some((known, _)) => Arc::clone(known),
             None => Arc::from(path),
         }
@@ -258,12 +248,7 @@ impl Cgroups {
         entry.sequence = self.sequence;
         self.bytes += entry.bytes();
         if let Some(path) = &entry.party {
-            let party = self.parties.entry(Arc::clone(path)).or_default();
-            self.most.remove(&(party.count, Arc::clone(path)));
-            party.count += 1;
-            self.nested += 1;
-            party.order.push_back((self.sequence, cgroup));
-            self.most.insert((party.count, Arc::clone(path)));
+            self.parties.join(path, self.sequence, cgroup);
         }
         self.entries.insert(cgroup, entry);
     }
@@ -301,7 +286,7 @@ impl Cgroups {
         };
         entry.removed_at = Some(now);
         let sequence = entry.sequence;
-        self.live -= 1;
+        self.live.count -= 1;
         self.disown(cgroup);
         self.keep_removed(now, sequence, cgroup);
     }
@@ -400,8 +385,7 @@ impl Cgroups {
     }
 
     fn keep_removed(&mut self, now: Boot, sequence: u64, cgroup: CgroupId) {
-        self.removed += 1;
-        self.removed_order.push_back((now, sequence, cgroup));
+        self.removed.push(sequence, cgroup);
         self.next_expiry = self.next_expiry.min(now.plus(KEEP_REMOVED));
         self.bound();
     }

@@ -14,6 +14,7 @@ use crate::tolerances::KEEP_REMOVED;
 /// `/proc/PID/stat` counts in clock ticks.
 const TICK: u64 = crate::time::TICK_NS;
 
+#[derive(Default)]
 pub(super) struct Processes {
     max: usize,
     facts: Map<Key, Fact>,
@@ -38,14 +39,9 @@ struct Fact {
 
 impl Processes {
     pub fn new(max: usize) -> Processes {
-        let (facts, latest) = (Map::default(), Map::default());
         Processes {
             max: max.max(1),
-            facts,
-            order: VecDeque::new(),
-            latest,
-            sequence: 0,
-            drops: 0,
+            ..Processes::default()
         }
     }
 

@@ -22,7 +22,8 @@ impl Correlator {
             self.now = before;
             let running = self.running_pods();
             self.node.next_boot_proves(before, observation, self.pods.held_facts());
-            self.end(Open::NodeDown, answers);
+            let agent_ended = self.node.agent_ended();
+            self.end(Open::NodeDown { agent_ended }, answers);
             self.pods.drops(&mut answers.reports);
             let pods = std::mem::replace(&mut self.pods, Pods::new(self.limits));
             let previous = PreviousPods::of(
@@ -80,7 +81,7 @@ impl Correlator {
         let now = self.now;
         self.attribute(answers, |attribution, take| {
             for cgroup in removed {
-                take(attribution.removed(now, scan.gap.1, cgroup));
+                attribution.removed(now, scan.gap.1, cgroup, take);
             }
         });
     }
@@ -97,7 +98,7 @@ impl Correlator {
         }
         let mut from_pods = FromPods::default();
         match open {
-            Open::NodeDown => self.pods.end_of_boot(self.now, &self.boot_id, &mut from_pods),
+            Open::NodeDown { .. } => self.pods.end_of_boot(self.now, &self.boot_id, &mut from_pods),
             _ => self.pods.end(self.now, &self.boot_id, &mut from_pods),
         }
         self.follow(from_pods, answers);

@@ -29,7 +29,7 @@ struct Known {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Containers {
     limit: usize,
     known: HashMap<ContainerId, Known>,
@@ -48,13 +48,8 @@ impl Containers {
     pub fn new(limit: usize) -> Containers {
         Containers {
             limit,
-            known: HashMap::new(),
-            asked: VecDeque::new(),
-            ended: VecDeque::new(),
-            wanted: VecDeque::new(),
             next_expiry: Boot(u64::MAX),
-            next: 0,
-            texts: 0,
+            ..Containers::default()
         }
     }
 

@@ -63,11 +63,16 @@ pub enum Concern {
         /// The agent ends: what started during the shutdown runs, too.
         ends: bool,
     },
+    /// A kernel record, whose subject the core finds: see [`Concern::about`].
+    Record {
+        at: Boot,
+        /// The event is a sign of a shutdown, which was in progress or not.
+        sign: Option<bool>,
+    },
     /// A kernel record about the subject.
     Subject {
         own: CgroupId,
         at: Boot,
-        /// The event is a sign of a shutdown, which was in progress or not.
         sign: Option<bool>,
     },
     /// Kept if the pod is ending, before or after the input.
@@ -84,13 +89,24 @@ pub enum Concern {
 }
 
 impl Concern {
+    /// After the core has taken the input: with [`Answers::about`](crate::report::Answers::about).
+    #[must_use]
+    pub fn about(self, subject: Option<CgroupId>) -> Concern {
+        match (self, subject) {
+            (Concern::Record { at, sign }, Some(own)) => Concern::Subject { own, at, sign },
+            (Concern::Record { sign: Some(was), .. }, None) => Concern::Node { was, ends: false },
+            (Concern::Record { sign: None, .. }, None) => Concern::Nothing,
+            (other, _) => other,
+        }
+    }
+
     /// After the core has taken the input: whether the input is about a termination in progress, or a shutdown of the node.
     pub fn is_in_progress(&self, core: &Correlator) -> bool {
         match self {
             Concern::Subject { own, .. } => core.is_ending(*own) || core.has_shutdown(),
             Concern::Pod { uid, .. } => core.is_pod_ending(uid),
             Concern::Node { .. } => core.has_shutdown(),
-            Concern::Nothing | Concern::Everything | Concern::Loss { .. } | Concern::Tick => false,
+            Concern::Nothing | Concern::Everything | Concern::Record { .. } | Concern::Loss { .. } | Concern::Tick => false,
         }
     }
 }
@@ -121,11 +137,7 @@ impl Keeper {
         match input {
             Input::Kernel { at, event } => {
                 let sign = core.is_sign(event).then(|| core.has_shutdown());
-                match (core.subject_of(event), sign) {
-                    (Some(own), sign) => Concern::Subject { own, at: *at, sign },
-                    (None, Some(was)) => Concern::Node { was, ends: false },
-                    (None, None) => Concern::Nothing,
-                }
+                Concern::Record { at: *at, sign }
             }
             Input::Probe { .. } | Input::Clock(_) | Input::Pods(_) => Concern::Everything,
             Input::Node(event) => Concern::Node {
@@ -179,7 +191,7 @@ impl Keeper {
         answered: bool,
     ) -> Kept {
         match *concern {
-            Concern::Nothing => Kept::NOTHING,
+            Concern::Nothing | Concern::Record { .. } => Kept::NOTHING,
             Concern::Everything => Kept::ITSELF,
             Concern::Node { was, ends } => Kept {
                 before: if ends { core.introduce_pods() } else { begun(core, was) },

@@ -24,16 +24,18 @@ mod units;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::attribute::{Index, Question, Subject};
-use crate::event::Event;
+use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope};
 use crate::ledger::{Hole, LossPlace, Origin, Whose};
 use crate::node::NodeEvent;
-use crate::pod::PodsState;
+use crate::pod::{PodFact, PodsState};
 use crate::report::{Answers, Command, Report};
 use crate::termination::Open;
-use crate::time::Boot;
+use crate::time::{Boot, WallOffset};
 use crate::tolerances::BEHIND;
 
 pub use attribution::KUBELET_UNITS;
@@ -41,7 +43,7 @@ use attribution::{Attributor, Taker};
 use containers::Containers;
 pub use keeper::{Concern, Keeper, Kept};
 pub use limits::Limits;
-use node::{FromNode, NodeMachine, RunningPod};
+use node::{FromNode, NodeMachine};
 use pods::{FromPods, Pods, PreviousPods};
 use subjects::{Scan, SubjectEvent, Subjects};
 pub use units::ReportedUnits;
@@ -170,7 +172,7 @@ impl Correlator {
         if node::may_be_sign(event) {
             self.of_node(answers, |node, out| node.kernel(at, event, out));
         }
-        self.attribute(answers, |attribution, take| attribution.event(now, at, event, take));
+        answers.about = self.attribute(answers, |attribution, take| attribution.event(now, at, event, take));
         self.subjects_due(until, answers);
         self.others_due(until, answers);
     }
@@ -214,72 +216,14 @@ impl Correlator {
                 scope,
                 since,
                 count,
-            } => match (scope, LossPlace::of(scope, self.attribution.index())) {
-                (LossScope::ConnectsTo(hash), _) => self.subjects.lost_connects(now, hash, since),
-                (_, None) => {}
-                (_, Some(place)) => {
-                    if matches!(scope, LossScope::Damaged | LossScope::NotRecorded) {
-                        self.pods.part_missing(since, now);
-                    }
-                    let (why, most) = match scope {
-                        LossScope::Damaged => (Origin::Damaged, 1),
-                        LossScope::NotRecorded => (Origin::NotRecorded, 1),
-                        _ => (Origin::Lost, count),
-                    };
-                    let whose = match scope {
-                        LossScope::Others(_) => Whose::Others,
-                        _ => Whose::Any,
-                    };
-                    let own = match scope {
-                        LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
-                        _ => None,
-                    };
-                    if whose == Whose::Any {
-                        self.node.lost_records(kind, own);
-                    }
-                    let hole = Hole::of(why, kind, since, now, most);
-                    self.subjects.lost(Hole { whose, ..hole }, place);
-                }
-            },
-            Input::Clock(offset) => {
-                self.node.clock(offset);
-                if let Some(previous) = &mut self.previous {
-                    previous.clock(offset);
-                }
-                self.pods.clock(now, offset);
-                self.subjects.clock(now, offset);
-            }
+            } => self.lost(kind, scope, since, count),
+            Input::Clock(offset) => self.clock(offset),
             Input::ApiClock(clock) => {
                 self.node.api_clock(clock);
                 self.pods.api_clock(clock);
             }
-            Input::Pods(state) => {
-                self.node.pods_state(self.now, &state);
-                if let Some(previous) = &mut self.previous {
-                    previous.state(now, &state, &mut answers.reports);
-                }
-                if state == PodsState::Synced {
-                    self.pods.relisted(now, &mut from_pods);
-                }
-                if self.pods.state(now, state) {
-                    self.events = self.subjects.containers(now);
-                    self.became(answers);
-                }
-            }
-            Input::Pod(fact) => {
-                self.node.pod(now, &fact);
-                let uid = fact.pod.uid.clone();
-                if let Some(previous) = &mut self.previous {
-                    previous.pod(now, &fact, &mut answers.reports);
-                }
-                self.pods.pod(now, fact, &mut from_pods);
-                if self.node.is_open()
-                    && self.scan.is_none()
-                    && let Some(running) = self.pods.running_pod(&uid)
-                {
-                    self.node.saw_pod(running);
-                }
-            }
+            Input::Pods(state) => self.pods_state(state, &mut from_pods, answers),
+            Input::Pod(fact) => self.pod(fact, &mut from_pods, answers),
             Input::PodGone(gone) => {
                 if let Some(previous) = &mut self.previous {
                     previous.gone(now, &gone, &mut answers.reports);
@@ -312,6 +256,82 @@ impl Correlator {
         self.others_due(until.min(self.observed.plus(BEHIND)), answers);
     }
 
+    fn lost(&mut self, kind: Kind, scope: LossScope, since: Boot, count: u64) {
+        let now = self.now;
+        if let LossScope::ConnectsTo(hash) = scope {
+            return self.subjects.lost_connects(now, hash, since);
+        }
+        let Some(place) = LossPlace::of(scope, self.attribution.index()) else {
+            return;
+        };
+        let (why, most) = match scope {
+            LossScope::Damaged => (Origin::Damaged, 1),
+            LossScope::NotRecorded => (Origin::NotRecorded, 1),
+            _ => (Origin::Lost, count),
+        };
+        if why != Origin::Lost {
+            self.pods.part_missing(since, now);
+        }
+        let whose = match scope {
+            LossScope::Others(_) => Whose::Others,
+            _ => Whose::Any,
+        };
+        let own = match scope {
+            LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
+            _ => None,
+        };
+        if whose == Whose::Any {
+            self.node.lost_records(kind, own);
+        }
+        let since = match scope {
+            // Of the records in the missing part one may be older than the last one before it.
+            LossScope::Damaged => since.minus(self.limits.reorder),
+            _ => since,
+        };
+        let hole = Hole::of(why, kind, since, now, most);
+        self.subjects.lost(Hole { whose, ..hole }, place);
+    }
+
+    fn clock(&mut self, offset: WallOffset) {
+        self.node.clock(offset);
+        if let Some(previous) = &mut self.previous {
+            previous.clock(offset);
+        }
+        self.pods.clock(self.now, offset);
+        self.subjects.clock(self.now, offset);
+    }
+
+    fn pods_state(&mut self, state: PodsState, from_pods: &mut FromPods, answers: &mut Answers) {
+        let now = self.now;
+        self.node.pods_state(now, &state);
+        if let Some(previous) = &mut self.previous {
+            previous.state(now, &state, &mut answers.reports);
+        }
+        if state == PodsState::Synced {
+            self.pods.relisted(now, from_pods);
+        }
+        if self.pods.state(now, state) {
+            self.events = self.subjects.containers(now);
+            self.became(answers);
+        }
+    }
+
+    fn pod(&mut self, fact: Arc<PodFact>, from_pods: &mut FromPods, answers: &mut Answers) {
+        let now = self.now;
+        self.node.pod(now, &fact);
+        let uid = fact.pod.uid.clone();
+        if let Some(previous) = &mut self.previous {
+            previous.pod(now, &fact, &mut answers.reports);
+        }
+        self.pods.pod(now, fact, from_pods);
+        if self.node.is_open()
+            && self.scan.is_none()
+            && let Some(running) = self.pods.running_pod(&uid)
+        {
+            self.node.saw_pod(running);
+        }
+    }
+
     /// Lets the node's machine take something. Of a shutdown that begins, the pods that run are a fact.
     fn of_node(&mut self, answers: &mut Answers, take: impl FnOnce(&mut NodeMachine, &mut FromNode)) {
         let mut out = FromNode::default();
@@ -327,30 +347,12 @@ impl Correlator {
         self.node.pods(running, all);
     }
 
-    /// Containers that run, of pods that the API has not shown.
-    fn unknown_pods(&self) -> impl Iterator<Item = CgroupId> {
-        let is_shown = |own: &CgroupId| self.scan.as_ref().is_none_or(|scan| scan.has(*own));
-        self.pods.unknown().filter(is_shown)
-    }
-
-    /// The pods with containers that run. After a gap without a scan, as in the evidence of an earlier run, those that were shown since: what
-    /// ended in the gap nobody saw, such as the agent's predecessor.
-    fn running_pods(&self) -> Option<Vec<RunningPod>> {
-        let mut running = self.pods.running()?;
-        if let Some(scan) = &self.scan {
-            for pod in &mut running {
-                pod.cgroups.retain(|own| scan.has(*own));
-            }
-            running.retain(|pod| !pod.cgroups.is_empty() || pod.is_unseen);
-        }
-        Some(running)
-    }
-
     /// Attributed evidence → subjects.
-    fn attribute(&mut self, answers: &mut Answers, attribute: impl FnOnce(&mut Attributor, &mut Taker<'_>)) {
+    fn attribute<T>(&mut self, answers: &mut Answers, attribute: impl FnOnce(&mut Attributor, &mut Taker<'_>) -> T) -> T {
         let (now, subjects, events) = (self.now, &mut self.subjects, &mut self.events);
-        attribute(&mut self.attribution, &mut |found| subjects.take(now, found, events));
+        let of = attribute(&mut self.attribution, &mut |found| subjects.take(now, found, events));
         self.became(answers);
+        of
     }
 
     fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {
@@ -449,9 +451,13 @@ impl Correlator {
         let FromPods {
             reports,
             requested,
+            own_stops,
             overdue,
             events,
         } = from_pods;
+        for (own, signal) in own_stops {
+            self.subjects.has_own_stop(own, signal);
+        }
         if self.node.is_open() {
             for report in &reports {
                 match report {

@@ -1,6 +1,5 @@
 //! Which inputs are evidence of a termination in progress: an agent keeps these, and after its restart another core gets them again.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -18,19 +17,6 @@ use super::subjects::SubjectEvent;
 const INTRODUCED: usize = 512;
 
 impl Correlator {
-    /// The subject that the event may be evidence of, by its own cgroup. None for the connects of clients.
-    pub fn subject_of(&self, event: &Event) -> Option<CgroupId> {
-        let index = self.attribution.index();
-        let place = match event {
-            Event::OomVictim(oom) => Cow::Owned(self.attribution.oom_place(oom)),
-            Event::CgroupRmdir(removed) => Cow::Owned(index.attribute_cgroup(removed.cgroup)),
-            Event::Tcp(tcp) if tcp.client.is_none() => Cow::Owned(index.attribute_within(tcp.cgroup?)),
-            Event::Tcp(_) | Event::SignalDiscarded(_) => return None,
-            event => index.attribute(task_of(event)?),
-        };
-        place.own()
-    }
-
     /// Whether a shutdown of the node is in progress, as far as known.
     pub fn is_shutting_down(&self) -> bool {
         self.node.is_shutting_down()
@@ -115,6 +101,25 @@ impl Correlator {
     /// Whether facts of the subject are kept that its termination may need: the events of such a subject are evidence.
     pub fn has_facts(&self, own: CgroupId) -> bool {
         self.subjects.has_facts(own) || self.pods.is_ending(own)
+    }
+
+    /// Containers that run, of pods that the API has not shown.
+    pub(super) fn unknown_pods(&self) -> impl Iterator<Item = CgroupId> {
+        let is_shown = |own: &CgroupId| self.scan.as_ref().is_none_or(|scan| scan.has(*own));
+        self.pods.unknown().filter(is_shown)
+    }
+
+    /// The pods with containers that run. After a gap without a scan, as in the evidence of an earlier run, those that were shown since: what
+    /// ended in the gap nobody saw, such as the agent's predecessor.
+    pub(super) fn running_pods(&self) -> Option<Vec<RunningPod>> {
+        let mut running = self.pods.running()?;
+        if let Some(scan) = &self.scan {
+            for pod in &mut running {
+                pod.cgroups.retain(|own| scan.has(*own));
+            }
+            running.retain(|pod| !pod.cgroups.is_empty() || pod.is_unseen);
+        }
+        Some(running)
     }
 
     /// Whether a termination of the subject is requested, in progress, or not reported yet.

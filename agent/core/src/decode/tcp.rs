@@ -4,7 +4,7 @@ use bytes::Buf;
 use epitaph_ebpf::{tcp_flags, tcp_op};
 
 use super::fields::{DecodeError, Form, array, container};
-use crate::event::{Client, Tcp, TcpCounts, TcpOp, TcpProgress, TcpState};
+use crate::event::{Client, Close, Tcp, TcpCounts, TcpOp, TcpProgress, TcpState};
 use crate::ids::{CgroupId, Pid};
 
 pub(super) fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
@@ -60,7 +60,6 @@ pub(super) fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
         local: Tcp::address(local, local_port),
         remote: Tcp::address(remote, remote_port),
         has_socket: flags & tcp_flags::NO_SOCKET == 0,
-        unheld: flags & tcp_flags::UNHELD != 0,
         not_syn: flags & tcp_flags::NOT_SYN != 0,
         sequence: (flags & tcp_flags::SEQUENCE != 0).then_some(last_sent),
         client: (flags & tcp_flags::CLIENT != 0).then_some(if flags & tcp_flags::KUBELET != 0 {
@@ -68,10 +67,13 @@ pub(super) fn tcp(b: &mut &[u8], form: Form) -> Result<Tcp, DecodeError> {
         } else {
             Client::Other
         }),
-        by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
-        by_shutdown: flags & tcp_flags::SHUTDOWN != 0,
-        foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
-        by_own: flags & tcp_flags::BY_OWN != 0,
+        close: Close {
+            unheld: flags & tcp_flags::UNHELD != 0,
+            by_exit: flags & tcp_flags::CURRENT_EXITING != 0,
+            by_shutdown: flags & tcp_flags::SHUTDOWN != 0,
+            foreign: flags & tcp_flags::FOREIGN_SOCKET != 0,
+            by_own: flags & tcp_flags::BY_OWN != 0,
+        },
         sk_err: error,
         tgid,
         counts: (flags & tcp_flags::COUNTS != 0).then_some(TcpCounts {

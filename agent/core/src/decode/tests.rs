@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::encode::{encode, header};
 use super::tcp::tcp_state;
 use super::*;
-use crate::event::{Client, ExitStatus, Task, Tcp, TcpCounts, TcpOp, TcpProgress};
+use crate::event::{Client, Close, ExitStatus, Task, Tcp, TcpCounts, TcpOp, TcpProgress};
 use crate::ids::{Comm, Signal};
 
 proptest! {
@@ -559,14 +559,16 @@ fn tcp_event() -> impl Strategy<Value = Event> {
                     local,
                     remote,
                     has_socket,
-                    unheld,
                     not_syn,
                     sequence: sequence.filter(|_| counts.is_none()),
                     client,
-                    by_exit,
-                    by_shutdown,
-                    foreign,
-                    by_own,
+                    close: Close {
+                        unheld,
+                        by_exit,
+                        by_shutdown,
+                        foreign,
+                        by_own,
+                    },
                     sk_err,
                     tgid: Pid(tgid),
                     counts,

@@ -142,7 +142,11 @@ impl Coverage {
     }
 
     pub fn sees(&self, kind: Kind) -> bool {
-        self.is_observed(kind.name())
+        match kind {
+            // Of several probes: what becomes of a socket is this one's.
+            Kind::Tcp => self.is_observed(TCP_PROBES[0]),
+            _ => self.is_observed(kind.name()),
+        }
     }
 
     fn is_observed(&self, name: &str) -> bool {

@@ -70,7 +70,7 @@ pub enum Answer {
 }
 
 /// One candidate's view.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Election {
     identity: String,
     timing: Timing,
@@ -96,11 +96,7 @@ impl Election {
         Election {
             identity,
             timing,
-            seen: None,
-            renewed: None,
-            pending: None,
-            next: None,
-            not_before: Boot(0),
+            ..Election::default()
         }
     }
 

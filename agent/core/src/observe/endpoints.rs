@@ -11,7 +11,7 @@ use crate::pod::PodIdentity;
 use crate::time::Boot;
 use crate::tolerances::{BACK_WITHIN, ENDPOINT_LAG, ENDPOINT_MOVES, ENDPOINT_NEAR};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Endpoints {
     most: usize,
     count: usize,
@@ -57,7 +57,7 @@ struct Service {
     all_terminating: Option<Moment>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Endpoint {
     places: Vec<Place>,
     ports: Arc<[String]>,
@@ -85,13 +85,7 @@ impl Endpoints {
     pub(super) fn new(most: usize) -> Endpoints {
         Endpoints {
             most,
-            count: 0,
-            slices: HashMap::new(),
-            services: HashMap::new(),
-            departed: BTreeSet::new(),
-            reported: HashSet::new(),
-            listed: None,
-            changes: Vec::new(),
+            ..Endpoints::default()
         }
     }
 
@@ -322,20 +316,11 @@ impl Service {
 
 impl Endpoint {
     fn new(conditions: Conditions, seen: Seen) -> Endpoint {
+        // The conditions are counted when it gets a place.
         Endpoint {
-            places: Vec::new(),
-            ports: Arc::default(),
-            address_types: Vec::new(),
-            // Counted when it gets a place.
-            conditions: Conditions::default(),
             terminating_at_start: seen.is_at_start() && conditions.terminating,
             unready_at_start: seen.is_at_start() && !conditions.ready,
-            terminating: None,
-            not_ready: None,
-            not_serving: None,
-            all_terminating: None,
-            publish_not_ready: false,
-            departed: None,
+            ..Endpoint::default()
         }
     }
 

@@ -166,8 +166,17 @@ pub struct PodSight {
     pub scheduled: bool,
     /// The condition `Ready`.
     pub ready: bool,
-    /// `deletionTimestamp` is set.
-    pub deletion: Option<DeletionSight>,
+    pub run: PodRun,
+    /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.
+    pub ignored: Option<bool>,
+    /// No `NoExecute` taint of an unreachable node evicts the pod: it tolerates the taint without a limit, as a DaemonSet's pod does.
+    pub outlasts: bool,
+    pub details: PodDetails,
+}
+
+/// How far a pod has come, by its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodRun {
     /// Phase `Failed`.
     pub failed: bool,
     /// Phase `Succeeded`.
@@ -179,10 +188,13 @@ pub struct PodSight {
     pub has_run: bool,
     /// Every container has terminated. Only a kubelet writes that: without one, a deleted pod's containers still run by their statuses.
     pub terminated: bool,
-    /// Annotation `epitaph.dev/ignore`; None: the namespace's counts.
-    pub ignored: Option<bool>,
-    /// No `NoExecute` taint of an unreachable node evicts the pod: it tolerates the taint without a limit, as a DaemonSet's pod does.
-    pub outlasts: bool,
+}
+
+/// What only few pods have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodDetails {
+    /// `deletionTimestamp` is set.
+    pub deletion: Option<DeletionSight>,
     pub finalizers: Vec<Box<str>>,
     /// Names of the pod's PersistentVolumeClaims, in its namespace.
     pub claims: Vec<Box<str>>,
@@ -190,10 +202,16 @@ pub struct PodSight {
     pub agent: Option<SocketAddr>,
 }
 
+impl PodRun {
+    pub fn is_finished(&self) -> bool {
+        self.failed || self.succeeded
+    }
+}
+
 impl PodSight {
     /// The pod is being deleted, or has finished.
     pub fn ends(&self) -> bool {
-        self.deletion.is_some() || self.failed || self.succeeded
+        self.details.deletion.is_some() || self.run.is_finished()
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::time::Wall;
+use crate::tolerances::CLOCKS_APART;
 
 /// What decides whether an Epitaph is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +18,8 @@ pub struct KnownEpitaph {
     /// So that only the object that was looked at is removed.
     pub uid: String,
     pub version: String,
-    /// The last write.
+    pub created: Wall,
+    /// The last write, by the object: whoever writes an object can write any time.
     pub written: Wall,
     pub unclean: bool,
     /// None for a pod without a workload or a revision.
@@ -43,8 +45,8 @@ pub struct KeepLimits {
     pub cluster: usize,
 }
 
-impl Default for KeepLimits {
-    fn default() -> Self {
+impl KeepLimits {
+    pub const DEFAULT: KeepLimits = {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         KeepLimits {
             // A week: an incident is looked into on the days after it.
@@ -54,6 +56,12 @@ impl Default for KeepLimits {
             // 40 MB in etcd, whose default quota is 2 GB.
             cluster: 10_000,
         }
+    };
+}
+
+impl Default for KeepLimits {
+    fn default() -> Self {
+        KeepLimits::DEFAULT
     }
 }
 
@@ -76,6 +84,12 @@ names! {
 
 /// What goes, by reason: beyond a bound, of the node with the most, the oldest clean ones first, then the oldest.
 pub fn surplus(mut all: Vec<KnownEpitaph>, now: Wall, limits: &KeepLimits) -> Vec<(KnownEpitaph, RemovalReason)> {
+    // A time in the future would never be old. The time of the creation is the API server's own.
+    for epitaph in &mut all {
+        if u128::from(epitaph.written.0.saturating_sub(now.0)) > CLOCKS_APART.as_nanos() {
+            epitaph.written = epitaph.created;
+        }
+    }
     let compared = compared(&all);
     let is_compared = |epitaph: &KnownEpitaph| {
         let of = epitaph
@@ -178,6 +192,7 @@ mod tests {
             node: "node-1".to_owned(),
             uid: format!("uid-of-{name}"),
             version: "1".to_owned(),
+            created: Wall(NOW.0 - hours_ago * HOUR),
             written: Wall(NOW.0 - hours_ago * HOUR),
             unclean,
             revision: None,
@@ -298,9 +313,20 @@ mod tests {
 
     /// A clock that was set back removes nothing.
     #[test]
-    fn what_was_written_in_the_future_is_kept() {
+    fn what_was_made_in_the_future_is_kept() {
         let mut new = known("shop", "a", 0, false);
-        new.written = Wall(NOW.0 + 100 * HOUR);
+        (new.created, new.written) = (Wall(NOW.0 + 90 * HOUR), Wall(NOW.0 + 100 * HOUR));
         assert!(surplus(vec![new], NOW, &KeepLimits::default()).is_empty());
+    }
+
+    /// `managedFields` with times of the year 2099.
+    #[test]
+    fn a_forged_time_of_the_last_write_does_not_keep_an_object_for_ever() {
+        let mut forged = known("shop", "forged", 30, false);
+        forged.written = Wall(NOW.0 + 1_000 * HOUR);
+        // The clock of the API server is a little ahead, and the pod lives on.
+        let mut ahead = known("shop", "ahead", 200, false);
+        ahead.written = Wall(NOW.0 + HOUR / 60);
+        assert_eq!(gone(vec![forged, ahead], &KeepLimits::default()), ["forged age"]);
     }
 }

@@ -28,14 +28,14 @@ use crate::time::Boot;
 pub use crate::tolerances::BACK_WITHIN;
 pub use fact::{
     ApiTime, Ask, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact,
-    NodeIdentity, Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+    NodeIdentity, Owner, PodDetails, PodRun, PodSight, Ready, SliceFact, SliceKey, Watch,
 };
 pub use limits::{ObserverDropReason, ObserverLimits};
 pub use moment::Moment;
 pub use nodes::verdict as loss_verdict;
 pub use nodes::{
-    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, LostPods,
+    NodeLost, NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 pub use output::{EndpointRemoval, Output, Replacement, Rule};
 
@@ -141,22 +141,25 @@ impl Observer {
             }
         }
         self.pods.forget(now);
-        for output in &mut out {
-            match output {
-                Output::Removal(removal) => {
-                    removal.api_clock = self.api_clock;
-                    removal.is_of_lost_node = self.nodes.takes_root(&removal.pod.node, &removal.pod.uid);
-                }
-                Output::Replacement(replacement) => {
-                    replacement.api_clock = self.api_clock;
-                    if let Some(by) = self.pods.get(&replacement.by.uid) {
-                        replacement.attached = self.nodes.attached(by).filter(|since| since.at >= replacement.created.at);
-                    }
-                }
-                _ => {}
-            }
-        }
+        out.iter_mut().for_each(|output| self.complete(output));
         out
+    }
+
+    /// With what only the other machines know.
+    fn complete(&mut self, output: &mut Output) {
+        match output {
+            Output::Removal(removal) => {
+                removal.api_clock = self.api_clock;
+                removal.is_of_lost_node = self.nodes.takes_root(&removal.pod.node, &removal.pod.uid);
+            }
+            Output::Replacement(replacement) => {
+                replacement.api_clock = self.api_clock;
+                if let Some(by) = self.pods.get(&replacement.by.uid) {
+                    replacement.attached = self.nodes.attached(by).filter(|since| since.at >= replacement.created.at);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The observer stops in order: what no successor would report. No input follows.

@@ -1,17 +1,16 @@
 //! The pods of the cluster, a small record each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::contact::Seen;
-use super::{DeletionSight, Moment, ObserverDropReason, Output, Owner, PodSight};
+use super::{Moment, ObserverDropReason, Output, Owner, PodDetails, PodRun, PodSight};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
 use crate::tolerances::POD_KEPT;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClusterPods {
     most: usize,
     known: HashMap<PodUid, Record>,
@@ -36,29 +35,15 @@ pub(super) struct Record {
     pub(super) ended: Option<Moment>,
     pub(super) succeeded: bool,
     gone: bool,
-    /// A container had run by the begin of the termination: later statuses can be about earlier exits.
-    started: bool,
-    has_run: bool,
+    /// By the last status; `started`: by the begin of the termination, as later statuses can be about earlier exits.
+    pub(super) run: PodRun,
     ignored: Option<bool>,
     pub(super) outlasts: bool,
-    /// Phase Succeeded or Failed.
-    pub(super) finished: bool,
-    /// See [`PodSight::terminated`].
-    pub(super) terminated: bool,
     /// None for the many pods without any of this.
-    details: Option<Box<Details>>,
+    details: Option<Box<PodDetails>>,
 }
 
-/// What only few pods have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Details {
-    pub(super) deletion: Option<DeletionSight>,
-    pub(super) finalizers: Vec<Box<str>>,
-    pub(super) claims: Vec<Box<str>>,
-    pub(super) agent: Option<SocketAddr>,
-}
-
-const NO_DETAILS: &Details = &Details {
+const NO_DETAILS: &PodDetails = &PodDetails {
     deletion: None,
     finalizers: Vec::new(),
     claims: Vec::new(),
@@ -66,7 +51,7 @@ const NO_DETAILS: &Details = &Details {
 };
 
 impl Record {
-    pub(super) fn details(&self) -> &Details {
+    pub(super) fn details(&self) -> &PodDetails {
         self.details.as_deref().unwrap_or(NO_DETAILS)
     }
 
@@ -78,15 +63,6 @@ impl Record {
         !self.gone && self.details().deletion.is_some()
     }
 
-    pub(super) fn has_started(&self) -> bool {
-        self.started
-    }
-
-    /// See [`PodSight::has_run`].
-    pub(super) fn has_run(&self) -> bool {
-        self.has_run
-    }
-
     /// A pod that ends while it is being deleted waits for its kubelet's last deletion request, whose grace period is 0. A pod that had
     /// ended before has that grace period from the API server.
     pub(super) fn is_held_by_finalizer(&self) -> bool {
@@ -96,7 +72,7 @@ impl Record {
 
     /// A kubelet has run the pod, and the pod waits for that kubelet: no node has room for more than a few hundred of these.
     pub(super) fn is_of_kubelet(&self) -> bool {
-        self.has_run && !self.is_held_by_finalizer()
+        self.run.has_run && !self.is_held_by_finalizer()
     }
 }
 
@@ -119,11 +95,7 @@ impl ClusterPods {
     pub(super) fn new(most: usize) -> ClusterPods {
         ClusterPods {
             most,
-            known: HashMap::new(),
-            gone: VecDeque::new(),
-            live: HashMap::new(),
-            listed: None,
-            ignored: HashSet::new(),
+            ..ClusterPods::default()
         }
     }
 
@@ -148,7 +120,7 @@ impl ClusterPods {
 
     /// An agent reports the pod's termination, so there is a trace to add to.
     pub(super) fn has_trace(&self, record: &Record) -> bool {
-        record.started && self.may_be_lost(record)
+        record.run.started && self.may_be_lost(record)
     }
 
     /// The loss of its node can be reported: the pod has not opted out, and no file of the node's own defines it.
@@ -176,12 +148,9 @@ impl ClusterPods {
             ended: None,
             succeeded: false,
             gone: false,
-            started: false,
-            has_run: false,
+            run: PodRun::default(),
             ignored: None,
             outlasts: sight.outlasts,
-            finished: false,
-            terminated: false,
             details: None,
         });
         let is_scheduled = sight.scheduled && record.scheduled.is_none();
@@ -192,25 +161,22 @@ impl ClusterPods {
             record.ready.get_or_insert(seen.moment());
         }
         let ends = sight.ends() && record.ended.is_none();
-        if record.ended.is_none() {
-            record.started = sight.started;
-        }
+        record.run = PodRun {
+            started: if record.ended.is_none() {
+                sight.run.started
+            } else {
+                record.run.started
+            },
+            has_run: record.run.has_run || sight.run.has_run,
+            ..sight.run
+        };
         if ends {
             record.ended = Some(seen.moment());
         }
-        record.has_run |= sight.has_run;
-        record.succeeded |= sight.succeeded;
+        record.succeeded |= sight.run.succeeded;
         record.ignored = sight.ignored;
         record.outlasts = sight.outlasts;
-        record.finished = sight.failed || sight.succeeded;
-        record.terminated = sight.terminated;
-        let details = Details {
-            deletion: sight.deletion,
-            finalizers: sight.finalizers,
-            claims: sight.claims,
-            agent: sight.agent,
-        };
-        record.details = (details != *NO_DETAILS).then(|| Box::new(details));
+        record.details = (sight.details != *NO_DETAILS).then(|| Box::new(sight.details));
         record.identity = sight.identity;
         let owner = record.owner.as_ref().map(|owner| owner.uid.clone());
         let is_live = record.ended.is_none();

@@ -13,7 +13,7 @@ use crate::tolerances::{READY_WITHIN, REPLACED_AFTER_GONE, REPLACED_AT_ONCE};
 
 const DROPPED: Output = Output::dropped(ObserverDropReason::VacancyCap);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Replacements {
     most: usize,
     /// By the owner's UID, in the order of the terminations.
@@ -74,10 +74,7 @@ impl Replacements {
     pub(super) fn new(most: usize) -> Replacements {
         Replacements {
             most,
-            vacancies: HashMap::new(),
-            open: 0,
-            coming: HashMap::new(),
-            checked: None,
+            ..Replacements::default()
         }
     }
 
@@ -107,7 +104,7 @@ impl Replacements {
 
     /// A replacement's first container runs: the pod that is replaced, the replacement, and the time.
     pub(super) fn started(&mut self, step: &Step, pods: &ClusterPods) -> Option<(Arc<PodIdentity>, Arc<PodIdentity>, Moment)> {
-        let record = pods.get(&step.uid).filter(|record| record.has_started())?;
+        let record = pods.get(&step.uid).filter(|record| record.run.started)?;
         let coming = self.coming.get_mut(&step.uid).filter(|coming| !coming.has_started)?;
         coming.has_started = true;
         Some((coming.pod.clone(), record.identity.clone(), step.seen.moment()))
@@ -171,7 +168,7 @@ impl Replacements {
         };
         // Half of the room is kept for pods that their kubelets end: anybody can name an owner in a pod that never runs, or that stays
         // after it has finished.
-        let stays = !at_once && record.finished && record.details().deletion.is_none();
+        let stays = !at_once && record.run.is_finished() && record.details().deletion.is_none();
         let is_of_kubelet = record.is_of_kubelet() && !stays;
         if self.open >= if is_of_kubelet { self.most } else { self.most / 2 } {
             out.push(DROPPED);

@@ -291,15 +291,15 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
     let moment = |c: Count, at: Boot| (c.count > 0).then(|| time(clock, at));
     ConnectionsObject {
         observed: t.observed,
-        other_sockets: t.other_sockets,
+        other_sockets: t.unseen.other_sockets,
         since: t.since.map(|since| time(clock, since)),
         accepted: t.accepted.count,
         accepted_first: moment(t.accepted, t.accepted.first),
         accepted_last: moment(t.accepted, t.accepted.last),
-        refused: t.refused.count,
-        refused_first: moment(t.refused, t.refused.first),
-        refused_last: moment(t.refused, t.refused.last),
-        refused_known_by: match t.refused_source {
+        refused: t.refused.all.count,
+        refused_first: moment(t.refused.all, t.refused.all.first),
+        refused_last: moment(t.refused.all, t.refused.all.last),
+        refused_known_by: match t.refused.source {
             RefusedSource::ServerReset => Some("server-reset"),
             RefusedSource::ClientError => Some("client-error"),
             RefusedSource::None => None,
@@ -314,9 +314,9 @@ fn connections(t: &Traffic, clock: WallOffset) -> ConnectionsObject {
         cut: t.cut.count,
         cut_first: moment(t.cut, t.cut.first),
         cut_last: moment(t.cut, t.cut.last),
-        cut_unanswered: t.cut_unanswered,
+        cut_unanswered: t.cut.count,
         idle_closed: t.idle_closed.count,
-        undecided: t.undecided.count,
+        undecided: t.undecided.all.count,
         rejected: t.rejected.count,
         rejected_first: moment(t.rejected, t.rejected.first),
         rejected_last: moment(t.rejected, t.rejected.last),

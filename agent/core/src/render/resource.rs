@@ -89,6 +89,8 @@ pub struct EpitaphReport {
     pub stop_signal: Option<String>,
     /// The grace period of the deletion request, whole seconds; of a pod that lives on, the one that counted.
     pub grace_seconds: Option<u64>,
+    /// `terminationGracePeriodSeconds` of the pod, where it is known: a deletion may ask for another grace period.
+    pub spec_grace_seconds: Option<u64>,
     /// The exit code of the main process.
     pub exit_code: Option<i32>,
     /// The signal that terminated the main process, such as `SIGKILL`.
@@ -195,7 +197,7 @@ pub struct EpitaphContainer {
     pub id: String,
     /// Kind of the container: `main`, `init`, `sidecar` or `ephemeral`.
     pub kind: Option<String>,
-    /// The preStop hook, such as `sleep`, `httpGet` or `exec /bin/sleep`.
+    /// The preStop hook, such as `sleep 5`, `httpGet` or `exec /bin/sleep`.
     pub pre_stop: Option<String>,
     /// The verdict in one word.
     pub verdict: String,

@@ -102,9 +102,10 @@ pub fn node_shutdown(s: &NodeShutdown, style: Style) -> String {
 pub fn node_down(d: &NodeDown, style: Style) -> String {
     let paint = Paint(style);
     format!(
-        "{} {}  back after {:.1} s\n",
+        "{} {}  back after {}{:.1} s\n",
         paint.dim(&d.clock.wall(d.end).rfc3339_millis()),
         paint.bold(&format!("node {}", escape(&d.host))),
+        if d.at_most { "at most " } else { "" },
         d.end.since(d.begin).as_secs_f64()
     )
 }

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::RevisionCost;
-use crate::render::resource::EpitaphReport;
+use crate::render::resource::{EpitaphAdvice, EpitaphReport};
 use crate::verdict::AdviceKind;
 
 /// Of lost connections, for a rollout of so many pods.
@@ -19,9 +19,9 @@ pub struct Forecast {
     pub pods: u64,
     /// Pods whose ends it is computed from.
     pub measured: u64,
-    /// With the settings as they were.
+    /// With the settings that the workload has now: what those that were advised, and are set by now, cover is left out.
     pub today: Outlook,
-    /// With the settings that would have suited every pod; absent where none is advised.
+    /// With the settings that would have suited every pod; absent where none is advised that is not set by now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with_settings: Option<Outlook>,
 }
@@ -46,41 +46,57 @@ const TIMES: u64 = 3;
 const MORE: u64 = 5;
 
 impl Forecast {
-    /// `replaced`: the reports that `cost` counts. `pods`: how many the workload has now.
-    pub fn of(cost: &RevisionCost, replaced: &[&EpitaphReport], pods: u64) -> Forecast {
+    /// `replaced`: the reports that `cost` counts. `pods`: how many the workload has now. `is_set`: whether the workload has the advised
+    /// setting by now.
+    pub fn of(
+        cost: &RevisionCost,
+        replaced: &[&EpitaphReport],
+        pods: u64,
+        is_set: impl Fn(&EpitaphReport, &EpitaphAdvice) -> bool,
+    ) -> Forecast {
         let measured: Vec<(&EpitaphReport, u64)> = replaced
             .iter()
             .filter_map(|report| Some((*report, report.connections.as_ref()?.lost?)))
             .collect();
         let reason = why_not(cost, measured.len(), pods);
-        let outlook = |losses: &[u64]| match &reason {
-            Some(reason) => Outlook::Unknown { reason: reason.clone() },
-            None => between(losses, pods),
+        let advised = |is_wanted: &dyn Fn(&EpitaphReport, &EpitaphAdvice) -> bool, kinds: &[AdviceKind]| {
+            let of = |report: &EpitaphReport| report.advice.iter().any(|of| is_one_of(of, kinds) && is_wanted(report, of));
+            replaced.iter().any(|report| of(report))
         };
-        let losses: Vec<u64> = measured.iter().map(|(_, lost)| *lost).collect();
-        let is_advised = |kind| replaced.iter().any(|report| advises(report, kind));
-        let with_settings = match [AdviceKind::PreStopSleepLonger, AdviceKind::GraceLonger].into_iter().any(is_advised) {
-            false => None,
-            true if is_advised(AdviceKind::AcceptWhileDraining) => Some(Outlook::Unknown {
-                reason: "clients were still trying to connect when counting stopped: how long a sleep would have to be was not measured"
-                    .to_owned(),
-            }),
-            true => {
-                let left: Vec<u64> = measured.iter().map(|(report, lost)| left_with_settings(report, *lost)).collect();
-                Some(outlook(&left))
+        let still_coming = advised(&|_, _| true, &[AdviceKind::AcceptWhileDraining]);
+        let outlook = |is_covered: &dyn Fn(&EpitaphReport, &EpitaphAdvice) -> bool| {
+            // Of today's settings, too, once a sleep is set.
+            if still_coming && advised(is_covered, &COVERING) {
+                return Outlook::Unknown {
+                    reason: "clients were still trying to connect when counting stopped: how long a sleep would have to be was not measured"
+                        .to_owned(),
+                };
+            }
+            match &reason {
+                Some(reason) => Outlook::Unknown { reason: reason.clone() },
+                None => {
+                    let left = measured.iter().map(|(report, lost)| left(report, *lost, is_covered));
+                    between(&left.collect::<Vec<_>>(), pods)
+                }
             }
         };
         Forecast {
             pods,
             measured: measured.len() as u64,
-            today: outlook(&losses),
-            with_settings,
+            today: outlook(&is_set),
+            with_settings: advised(&|report, of| !is_set(report, of), &COVERING).then(|| outlook(&|_, _| true)),
         }
     }
 }
 
+/// Settings whose effect on the losses is known.
+const COVERING: [AdviceKind; 2] = [AdviceKind::PreStopSleepLonger, AdviceKind::GraceLonger];
+
+fn is_one_of(advice: &EpitaphAdvice, kinds: &[AdviceKind]) -> bool {
+    kinds.iter().any(|kind| advice.kind == kind.name())
+}
+
 fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
-    let unknown = cost.unobserved + cost.missing.len() as u64;
     if pods == 0 {
         return Some("the workload has no pods now".to_owned());
     }
@@ -89,23 +105,25 @@ fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
             "the connections of {measured} replaced pods are known, which is too few for a spread"
         ));
     }
-    (unknown >= measured as u64)
-        .then(|| format!("the connections of {unknown} replaced pods are not known, of {measured} they are"))
-}
-
-fn advises(report: &EpitaphReport, kind: AdviceKind) -> bool {
-    report.advice.iter().any(|advice| advice.kind == kind.name())
+    cost.unknown_of_half().map(|unknown| {
+        let at_most = if cost.unreported.is_none() { "at most " } else { "" };
+        format!("the connections of {at_most}{unknown} replaced pods are not known, of {measured} they are")
+    })
 }
 
 /// The advised preStop sleep covers what was refused; the advised grace period, what its end cut. What was reset is not told apart, and
 /// stays.
-fn left_with_settings(report: &EpitaphReport, lost: u64) -> u64 {
+fn left(report: &EpitaphReport, lost: u64, is_covered: &dyn Fn(&EpitaphReport, &EpitaphAdvice) -> bool) -> u64 {
     let Some(of) = &report.connections else { return lost };
+    let covers = |kind: AdviceKind| {
+        let mut all = report.advice.iter();
+        all.any(|advice| is_one_of(advice, &[kind]) && is_covered(report, advice))
+    };
     let mut left = lost;
-    if advises(report, AdviceKind::PreStopSleepLonger) {
+    if covers(AdviceKind::PreStopSleepLonger) {
         left = left.saturating_sub(of.refused);
     }
-    if advises(report, AdviceKind::GraceLonger) {
+    if covers(AdviceKind::GraceLonger) {
         left = left.saturating_sub(of.cut);
     }
     left
@@ -140,7 +158,6 @@ fn between(losses: &[u64], pods: u64) -> Outlook {
 mod tests {
     use super::super::tests::{lossy, pod};
     use super::*;
-    use crate::render::resource::EpitaphAdvice;
 
     fn of(losses: &[u64], pods: u64) -> (u64, u64) {
         match between(losses, pods) {
@@ -179,7 +196,7 @@ mod tests {
     }
 
     fn measured(reports: &[EpitaphReport], pods: u64, cost: RevisionCost) -> Forecast {
-        Forecast::of(&cost, &reports.iter().collect::<Vec<_>>(), pods)
+        Forecast::of(&cost, &reports.iter().collect::<Vec<_>>(), pods, |_, _| false)
     }
 
     fn advised(mut report: EpitaphReport, kind: AdviceKind) -> EpitaphReport {
@@ -204,6 +221,32 @@ mod tests {
         );
     }
 
+    /// The patch was pasted, and nothing has been rolled out since: the replaced pods had the old settings.
+    #[test]
+    fn what_an_advised_setting_covers_is_left_out_once_it_is_set() {
+        let reports = ["a", "b", "c"].map(|name| advised(lossy(pod(name, "one", 100, 1), 10), AdviceKind::PreStopSleepLonger));
+        let reports: Vec<&EpitaphReport> = reports.iter().collect();
+        let forecast = Forecast::of(&RevisionCost::default(), &reports, 3, |_, _| true);
+        assert_eq!(
+            (forecast.today, forecast.with_settings),
+            (Outlook::Between { least: 0, most: 2 }, None)
+        );
+        // Of two advised settings one is set.
+        let both: Vec<EpitaphReport> = reports
+            .iter()
+            .map(|report| {
+                let mut of = advised((*report).clone(), AdviceKind::GraceLonger);
+                let connections = of.connections.as_mut().expect("lossy");
+                (connections.cut, connections.lost) = (5, Some(15));
+                of
+            })
+            .collect();
+        let sleep = |_: &EpitaphReport, advice: &EpitaphAdvice| advice.kind == AdviceKind::PreStopSleepLonger.name();
+        let forecast = Forecast::of(&RevisionCost::default(), &both.iter().collect::<Vec<_>>(), 3, sleep);
+        assert_eq!(forecast.today, between(&[5, 5, 5], 3));
+        assert_eq!(forecast.with_settings, Some(Outlook::Between { least: 0, most: 2 }));
+    }
+
     #[test]
     fn too_thin_evidence_gives_no_forecast_and_its_reason() {
         let one = [lossy(pod("a", "one", 100, 1), 3)];
@@ -220,6 +263,17 @@ mod tests {
             ..RevisionCost::default()
         };
         assert!(reason(measured(&two, 3, cost)).contains("not known"));
+        // How many pods were replaced is not known.
+        let cost = RevisionCost {
+            pods: 2,
+            replaced_at_most: Some(30),
+            ..RevisionCost::default()
+        };
+        let reason = reason(measured(&two, 3, cost));
+        assert_eq!(
+            reason,
+            "the connections of at most 28 replaced pods are not known, of 2 they are"
+        );
         assert_eq!(measured(&two, 3, RevisionCost::default()).with_settings, None);
     }
 }

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::{KnownRevision, RevisionCost, costs};
+use super::{KnownRevision, ReplacedPods, RevisionCost, costs};
 use crate::render::resource::EpitaphReport;
 use crate::time::{Boot, Wall};
-use crate::tolerances::{ROLLOUT_LOOK, ROLLOUT_RECENT};
+use crate::tolerances::{AT_ZERO, ROLLOUT_LATE, ROLLOUT_LOOK, ROLLOUT_LOOK_AGAIN, ROLLOUT_RECENT};
 
 /// A controller of ReplicaSets: a Deployment, or the Rollout of Argo Rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct ReplicaSetSight {
     pub hash_label: &'static str,
     pub hash: String,
     pub created: Option<Wall>,
+    /// A rollback took it up again.
+    pub is_resumed: bool,
     pub wanted: u64,
     /// Pods that do not terminate.
     pub pods: u64,
@@ -76,12 +78,12 @@ pub struct SettledRollout {
     pub workload: RolledWorkload,
     /// The revision that was rolled out.
     pub revision: u64,
-    /// None: no pod that it replaced has a report.
+    /// None: nothing is known of the pods that it replaced.
     pub cost: Option<RevisionCost>,
 }
 
 /// The workloads of a cluster.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rollouts {
     workloads: HashMap<WorkloadKey, Followed>,
     /// ReplicaSet, by UID → workload.
@@ -101,8 +103,20 @@ pub struct Rollouts {
 struct Followed {
     workload: RolledWorkload,
     /// By UID.
-    sets: BTreeMap<String, ReplicaSetSight>,
+    sets: BTreeMap<String, FollowedSet>,
     stage: Stage,
+}
+
+#[derive(Debug)]
+struct FollowedSet {
+    seen: ReplicaSetSight,
+    /// Pods that were wanted before it was scaled to zero, or when its replacement began; 0 if the rollout does not replace any. None if nobody
+    /// looked then.
+    whole: Option<u64>,
+    /// Since when no pod is wanted; None if some are, or were when nobody looked.
+    zero_since: Option<Boot>,
+    /// It had no pods any longer when the next one was created.
+    is_recreated: bool,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +130,13 @@ enum Stage {
         quiet_since: Option<Boot>,
         next_look: Boot,
         is_asked: bool,
+    },
+    /// Settled, and pods without a report are left: an agent may be behind.
+    Late {
+        until: Boot,
+        next_look: Boot,
+        is_asked: bool,
+        reported: Box<SettledRollout>,
     },
 }
 
@@ -132,13 +153,9 @@ impl Rollouts {
     /// [`SETTLE`].
     pub fn new(most: usize, settle: Duration) -> Rollouts {
         Rollouts {
-            workloads: HashMap::new(),
-            owners: HashMap::new(),
-            of_namespace: HashMap::new(),
             most,
             settle,
-            is_synced: false,
-            listed: None,
+            ..Rollouts::default()
         }
     }
 
@@ -155,7 +172,7 @@ impl Rollouts {
         if !std::mem::replace(&mut self.is_synced, true) {
             for of in self.workloads.values_mut() {
                 if of.is_recent(wall) || of.is_rolling() {
-                    of.stage = Stage::BEGUN;
+                    of.has_begun();
                 }
             }
         }
@@ -163,7 +180,7 @@ impl Rollouts {
     }
 
     /// False: not kept, because too many are known.
-    pub fn sight(&mut self, sight: ReplicaSetSight) -> bool {
+    pub fn sight(&mut self, now: Boot, sight: ReplicaSetSight) -> bool {
         if let Some(listed) = &mut self.listed {
             listed.insert(sight.uid.clone());
         }
@@ -182,11 +199,13 @@ impl Rollouts {
             stage: Stage::Still,
         });
         let before = of.newest().map(|newest| newest.number);
-        of.sets.insert(sight.uid.clone(), sight);
+        of.see(now, sight);
         let is_newer = of.newest().map(|newest| newest.number) > before;
         // Until the first list is complete, the newest of those that are known need not be the newest.
-        if self.is_synced && ((is_newer && of.sets.len() > 1) || (matches!(of.stage, Stage::Still) && of.is_rolling())) {
-            of.stage = Stage::BEGUN;
+        if self.is_synced
+            && ((is_newer && of.sets.len() > 1) || (!matches!(of.stage, Stage::Rolling { .. }) && of.is_rolling()))
+        {
+            of.begins(now);
         }
         true
     }
@@ -241,18 +260,39 @@ impl Rollouts {
         reports: Option<&[&EpitaphReport]>,
     ) -> Option<SettledRollout> {
         let of = self.workloads.get_mut(&workload.key())?;
-        let quiet_since = *of.answered(now)?;
-        let reports = reports.filter(|_| quiet_since.is_some_and(|since| now.since(since) >= self.settle))?;
-        of.stage = Stage::Still;
-        let revision = of.newest()?.number;
-        let known: Vec<KnownRevision> = of.sets.values().map(known).collect();
-        Some(SettledRollout {
-            workload: of.workload.clone(),
-            revision,
-            cost: costs(reports, &known)
-                .into_iter()
-                .find(|cost| cost.replaced_by == Some(revision)),
-        })
+        let until = match &mut of.stage {
+            Stage::Late {
+                until,
+                next_look,
+                is_asked,
+                ..
+            } => {
+                (*is_asked, *next_look) = (false, now.plus(ROLLOUT_LOOK_AGAIN));
+                *until
+            }
+            _ => {
+                let quiet_since = *of.answered(now)?;
+                quiet_since.filter(|since| now.since(*since) >= self.settle)?;
+                now.plus(ROLLOUT_LATE)
+            }
+        };
+        let settled = of.settled(reports?)?;
+        let is_short = |cost: &RevisionCost| match cost.unreported {
+            Some(unreported) => unreported > 0,
+            None => cost.replaced_at_most.is_some(),
+        };
+        let is_short = settled.cost.as_ref().is_some_and(is_short);
+        let is_news = !matches!(&of.stage, Stage::Late { reported, .. } if **reported == settled);
+        of.stage = match is_short && now < until {
+            true => Stage::Late {
+                until,
+                next_look: now.plus(ROLLOUT_LOOK_AGAIN),
+                is_asked: false,
+                reported: Box::new(settled.clone()),
+            },
+            false => Stage::Still,
+        };
+        is_news.then_some(settled)
     }
 
     /// ReplicaSets that are known.
@@ -266,13 +306,82 @@ impl Rollouts {
 }
 
 impl Followed {
+    fn see(&mut self, now: Boot, seen: ReplicaSetSight) {
+        let is_rolling = matches!(self.stage, Stage::Rolling { .. });
+        let before = self.sets.get(&seen.uid);
+        let whole = match before {
+            // Its pods come and go.
+            Some(before) if is_rolling => before.whole.map(|whole| whole.max(seen.wanted)),
+            Some(before) if seen.wanted == 0 => before.whole,
+            _ => (seen.wanted > 0).then_some(seen.wanted),
+        };
+        let zero_since = before.and_then(|before| match before.seen.wanted {
+            0 => before.zero_since,
+            _ => Some(now),
+        });
+        let set = FollowedSet {
+            zero_since: zero_since.filter(|_| seen.wanted == 0),
+            is_recreated: before.is_some_and(|before| before.is_recreated),
+            whole,
+            seen,
+        };
+        // No pods before and after: they were scaled to zero, and are not replaced.
+        if set.seen.wanted == 0 && before.is_none() && self.sets.values().all(|set| set.seen.wanted == 0) {
+            self.sets.values_mut().for_each(|set| set.whole = set.whole.map(|_| 0));
+        }
+        self.sets.insert(set.seen.uid.clone(), set);
+    }
+
+    /// A rollout begins. The strategy `Recreate` scales the revision before to zero first, and creates the new one when the pods are gone.
+    fn begins(&mut self, now: Boot) {
+        self.stage = Stage::BEGUN;
+        let Some(newest) = self.newest() else { return };
+        let (newest, has_pods) = (newest.uid.clone(), newest.wanted > 0);
+        let before = self.others().max_by_key(|set| set.number).map(|set| set.uid.clone());
+        for (uid, set) in &mut self.sets {
+            let is_before = Some(uid) == before.as_ref();
+            set.is_recreated = is_before && set.seen.wanted == 0 && has_pods;
+            let is_recent = || set.zero_since.is_some_and(|since| now.since(since) <= AT_ZERO);
+            set.whole = match set.seen.wanted {
+                wanted @ 1.. => Some(wanted),
+                // The rollout of before replaced its pods.
+                0 if !is_before && *uid != newest => Some(0),
+                // Scaled to zero long ago, or its pods had a long grace period.
+                0 if is_before && set.whole != Some(0) && !is_recent() => None,
+                0 => set.whole,
+            };
+        }
+    }
+
+    /// It began while nobody looked: some pods may be gone.
+    fn has_begun(&mut self) {
+        self.stage = Stage::BEGUN;
+        for set in self.sets.values_mut() {
+            (set.whole, set.is_recreated) = (None, false);
+        }
+    }
+
+    /// None: no ReplicaSet is known.
+    fn settled(&self, reports: &[&EpitaphReport]) -> Option<SettledRollout> {
+        let revision = self.newest()?.number;
+        let known: Vec<KnownRevision> = self.sets.values().map(known).collect();
+        Some(SettledRollout {
+            workload: self.workload.clone(),
+            revision,
+            cost: costs(reports, &known)
+                .into_iter()
+                .find(|cost| cost.replaced_by == Some(revision)),
+        })
+    }
+
     fn newest(&self) -> Option<&ReplicaSetSight> {
-        self.sets.values().max_by_key(|set| set.number)
+        self.sets.values().map(|set| &set.seen).max_by_key(|set| set.number)
     }
 
     fn others(&self) -> impl Iterator<Item = &ReplicaSetSight> {
         let newest = self.newest().map(|newest| newest.uid.as_str());
-        self.sets.values().filter(move |set| Some(set.uid.as_str()) != newest)
+        let all = self.sets.values().map(|set| &set.seen);
+        all.filter(move |set| Some(set.uid.as_str()) != newest)
     }
 
     /// Pods of an older revision are wanted, or there.
@@ -307,6 +416,16 @@ impl Followed {
 
     fn question(&mut self, now: Boot, settle: Duration) -> Option<RolloutQuestion> {
         let is_available = self.is_available();
+        if let Stage::Late {
+            next_look,
+            is_asked: is_asked @ false,
+            ..
+        } = &mut self.stage
+            && now >= *next_look
+        {
+            *is_asked = true;
+            return Some(RolloutQuestion::Reports(self.workload.clone()));
+        }
         let Stage::Rolling {
             quiet_since,
             next_look,
@@ -335,159 +454,23 @@ impl Followed {
     }
 }
 
-fn known(set: &ReplicaSetSight) -> KnownRevision {
+fn known(set: &FollowedSet) -> KnownRevision {
+    let FollowedSet {
+        seen,
+        whole,
+        is_recreated,
+        ..
+    } = set;
     KnownRevision {
-        number: set.number,
-        hash: set.hash.clone(),
-        created: set.created,
+        number: seen.number,
+        hash: seen.hash.clone(),
+        begun: seen.created,
+        is_resumed: seen.is_resumed,
+        replaced: whole.map_or(ReplacedPods::Unknown, ReplacedPods::Exactly),
+        is_recreated: *is_recreated,
         ..KnownRevision::default()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::{lossy, pod};
-    use super::*;
-    use crate::tolerances::SETTLE;
-
-    const fn at(seconds: u64) -> Boot {
-        Boot(seconds * 1_000_000_000)
-    }
-
-    const NOW: Wall = Wall(100_000 * 1_000_000_000);
-
-    fn web() -> RolledWorkload {
-        RolledWorkload {
-            uid: "web".to_owned(),
-            name: "web".to_owned(),
-            namespace: "shop".to_owned(),
-            ..RolledWorkload::default()
-        }
-    }
-
-    fn set(number: u64, wanted: u64, pods: u64, available: u64) -> ReplicaSetSight {
-        ReplicaSetSight {
-            uid: format!("set-{number}"),
-            workload: web(),
-            number,
-            hash_label: "pod-template-hash",
-            hash: format!("hash{number}"),
-            created: Some(Wall(number * 1_000_000_000)),
-            wanted,
-            pods,
-            available,
-            is_current: true,
-        }
-    }
-
-    fn listed(sets: impl IntoIterator<Item = ReplicaSetSight>) -> Rollouts {
-        let mut rollouts = Rollouts::new(100, SETTLE);
-        rollouts.list_begins();
-        for set in sets {
-            assert!(rollouts.sight(set));
-        }
-        assert!(rollouts.list_ends(NOW).is_empty());
-        rollouts
-    }
-
-    /// One word for the questions.
-    fn asked(rollouts: &mut Rollouts, now: Boot) -> &'static str {
-        match rollouts.questions(now).as_slice() {
-            [] => "nothing",
-            [RolloutQuestion::OldPods { hashes, .. }] if hashes == &["hash1"] => "old pods",
-            [RolloutQuestion::Reports(_)] => "reports",
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_rollout_has_settled_when_no_old_pod_was_there_for_30_seconds() {
-        let mut rollouts = listed([set(1, 2, 2, 2)]);
-        assert_eq!(asked(&mut rollouts, at(1)), "nothing", "nothing is rolled out");
-        rollouts.sight(set(2, 1, 1, 0));
-        assert_eq!(asked(&mut rollouts, at(2)), "nothing", "the new pod is not available");
-        rollouts.sight(set(2, 2, 2, 2));
-        assert_eq!(asked(&mut rollouts, at(3)), "nothing", "old ones are wanted");
-        rollouts.sight(set(1, 0, 0, 0));
-        assert_eq!(asked(&mut rollouts, at(4)), "old pods");
-        assert_eq!(asked(&mut rollouts, at(20)), "nothing", "the question is not answered");
-        rollouts.old_pods(at(20), &web(), Some(1));
-        assert_eq!(asked(&mut rollouts, at(21)), "nothing");
-        assert_eq!(asked(&mut rollouts, at(25)), "old pods", "one still terminates");
-        rollouts.old_pods(at(25), &web(), None);
-        assert_eq!(asked(&mut rollouts, at(30)), "old pods", "no answer");
-        rollouts.old_pods(at(30), &web(), Some(0));
-        assert_eq!(asked(&mut rollouts, at(55)), "old pods");
-        rollouts.old_pods(at(55), &web(), Some(0));
-        assert_eq!(asked(&mut rollouts, at(60)), "reports");
-        assert_eq!(rollouts.reports(at(60), &web(), None), None);
-        assert_eq!(asked(&mut rollouts, at(65)), "reports");
-        let reports = [lossy(pod("a", "hash1", 150, 1), 3), pod("b", "hash1", 151, 1)];
-        let reports: Vec<&EpitaphReport> = reports.iter().collect();
-        let settled = rollouts.reports(at(65), &web(), Some(&reports)).expect("settled");
-        let cost = settled.cost.expect("two pods");
-        assert_eq!((settled.revision, cost.pods, cost.lost()), (2, 2, 3));
-        assert_eq!(asked(&mut rollouts, at(1_000)), "nothing", "once");
-    }
-
-    #[test]
-    fn a_rollback_and_a_rollout_in_the_middle_of_another_are_rollouts() {
-        let mut rollouts = listed([set(1, 0, 0, 0), set(2, 2, 2, 2)]);
-        assert_eq!(asked(&mut rollouts, at(1)), "nothing");
-        // The old ReplicaSet gets the next number.
-        let mut back = set(3, 2, 2, 2);
-        (back.uid, back.hash) = ("set-1".to_owned(), "hash3".to_owned());
-        rollouts.sight(back);
-        let mut old = set(2, 0, 0, 0);
-        old.hash = "hash1".to_owned();
-        rollouts.sight(old);
-        assert_eq!(asked(&mut rollouts, at(2)), "old pods");
-        rollouts.old_pods(at(2), &web(), Some(0));
-        // Another rollout begins: the thirty seconds begin anew.
-        rollouts.sight(set(4, 1, 1, 0));
-        assert_eq!(asked(&mut rollouts, at(40)), "nothing");
-        assert_eq!(rollouts.reports(at(41), &web(), Some(&[])), None);
-    }
-
-    /// An observer that takes over, or starts again.
-    #[test]
-    fn a_rollout_from_before_the_observation_is_looked_at_if_it_is_recent() {
-        let mut young = set(2, 2, 2, 2);
-        young.created = Some(Wall(NOW.0 - 600 * 1_000_000_000));
-        let mut rollouts = listed([young, set(1, 0, 0, 0)]);
-        assert_eq!(asked(&mut rollouts, at(1)), "old pods");
-        // The first revision of a workload replaced nothing.
-        let mut first = set(1, 2, 2, 2);
-        first.created = Some(NOW);
-        assert_eq!(asked(&mut listed([first]), at(1)), "nothing");
-    }
-
-    #[test]
-    fn what_a_list_does_not_have_is_gone_and_the_number_is_bounded() {
-        let mut rollouts = listed([set(1, 0, 0, 0), set(2, 2, 2, 2)]);
-        rollouts.list_begins();
-        rollouts.sight(set(2, 2, 2, 2));
-        assert!(rollouts.list_ends(NOW).is_empty(), "the workload has a ReplicaSet");
-        assert_eq!(rollouts.len(), 1);
-        assert_eq!(rollouts.gone("set-2").map(|of| of.uid), Some("web".to_owned()));
-        assert!(rollouts.is_empty());
-        let mut small = Rollouts::new(4, SETTLE);
-        assert!(small.sight(set(1, 1, 1, 1)) && small.sight(set(1, 2, 2, 2)));
-        assert!(!small.sight(set(2, 1, 1, 1)), "the share of a namespace");
-        let mut elsewhere = set(2, 1, 1, 1);
-        elsewhere.workload.namespace = "bank".to_owned();
-        assert!(small.sight(elsewhere));
-    }
-
-    /// Whoever creates a ReplicaSet chooses the UID of its owner.
-    #[test]
-    fn a_replica_set_of_another_namespace_is_not_the_workloads() {
-        let mut forged = set(9, 1, 1, 0);
-        forged.uid = "forged".to_owned();
-        forged.workload.namespace = "mallory".to_owned();
-        let mut rollouts = listed([set(1, 2, 2, 2), forged]);
-        rollouts.sight(set(2, 2, 2, 2));
-        rollouts.sight(set(1, 0, 0, 0));
-        assert_eq!(asked(&mut rollouts, at(4)), "old pods");
-    }
-}
+mod tests;

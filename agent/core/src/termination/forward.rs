@@ -46,8 +46,12 @@ pub struct Forward {
     pub kill: Option<InnerKill>,
     /// None: not observed.
     pub exit: Option<MainExit>,
-    /// It had clients at that exit, as the exit's record shows.
+    /// It had clients at that exit, as the exit's record shows, or a connection to a server.
     pub served: bool,
+    /// That exit cut a client's request.
+    pub has_cut: bool,
+    /// Whoever killed it descends from the main process.
+    pub killed_by_own: bool,
 }
 
 /// The SIGKILL to a process that is not the main process, or another process's signal of a fault that ended it.
@@ -106,7 +110,7 @@ pub struct Inside {
     /// Further targets.
     pub more: u64,
     /// The sender of the stop signal sent that also to this process, which has the name of its parent: a fork, or the same
-    /// program again. The default action ended it, while the parent went on.
+    /// program again. The default action ended it, while the parent went on. Of a stop from inside: any signal, from whomever.
     pub pool: Option<InnerProcess>,
     /// At most [`Inside::UNSIGNALLED`].
     pub unsignalled: Vec<Unsignalled>,
@@ -118,6 +122,8 @@ pub struct Inside {
     pub ended_unseen: Option<(InnerProcess, Signal)>,
     /// The sockets that each of these had open are known.
     pub sockets_known: bool,
+    /// The default action of a signal ended another process after the stop: with connections it was a program.
+    pub ended_by_default: bool,
     /// Of a unit: systemd stopped other processes, too, and nothing shows whether one of them had sockets and is the program.
     pub program_unsure: bool,
     /// The main process sent no signal to any other process after its stop signal.

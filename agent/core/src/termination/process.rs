@@ -153,6 +153,10 @@ pub enum OomRole {
     PreStop,
     /// It came from outside otherwise: `kubectl exec`, for example; or a child of it.
     Session,
+    /// It came from outside in the same way, and more than one of these may have started it: a shell is the program of many.
+    Outside,
+    /// No record shows whether the program or a process from outside, which then ran, started it.
+    Unattributed,
     /// The container runtime's own, which had not yet executed the program.
     Runtime,
 }
@@ -167,13 +171,23 @@ names! {
     Probe => "exec-probe",
     PreStop => "pre-stop",
     Session => "exec-session",
+    Outside => "from-outside",
+    Unattributed => "unattributed",
     Runtime => "runtime",
 }
 
 impl OomRole {
     /// Not a part of the program: what it was for is lost, and none of the program's work.
     pub const fn is_from_outside(self) -> bool {
-        matches!(self, OomRole::Probe | OomRole::PreStop | OomRole::Session | OomRole::Runtime)
+        matches!(
+            self,
+            OomRole::Probe | OomRole::PreStop | OomRole::Session | OomRole::Outside | OomRole::Runtime
+        )
+    }
+
+    /// A part of the program, by what was recorded.
+    pub const fn is_programs(self) -> bool {
+        !self.is_from_outside() && !matches!(self, OomRole::Unattributed)
     }
 }
 

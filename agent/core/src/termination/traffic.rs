@@ -30,35 +30,13 @@ pub struct ListenerClosed {
 pub struct Traffic {
     /// The TCP probes were active for the whole time.
     pub observed: bool,
-    /// Never observed: the kernel records a socket by its v2 cgroup, and the subject has no v2 cgroup of its own.
-    pub cgroup_v1: bool,
-    /// The cgroup still existed when counting stopped: sockets of the exited process may not have been closed yet.
-    pub unclosed: bool,
-    /// A process served clients by a Unix or UDP socket in the stop: what these lost is not observed.
-    pub other_sockets: bool,
-    /// Where nobody served by TCP: why a process may have had such sockets.
-    pub unlooked: Option<Unlooked>,
-    /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
-    pub unseen_clients: bool,
-    /// The pod may have been Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
-    /// the sandbox, and then no reset shows them.
-    pub sent_later: bool,
+    pub unseen: UnseenTraffic,
     /// Begin of the counts below; None only before they are made.
     pub since: Option<Boot>,
-    /// Clients were still trying to connect when counting stopped, and were refused.
-    pub refusing_on: bool,
-    /// How a refused SYN was recorded: the server's RST, or the client's own error (on some kernels before 6.10).
-    pub refused_source: RefusedSource,
     pub listeners: Vec<ListenerClosed>,
     /// New connections accepted.
     pub accepted: Count,
-    /// SYNs answered by RST because no socket was listening any more.
-    pub refused: Count,
-    /// The same by local port.
-    pub refused_by_port: BTreeMap<u16, Count>,
-    /// Of `refused`: by peers that had connected before, and the same by local port.
-    pub refused_known: Count,
-    pub refused_known_by_port: BTreeMap<u16, Count>,
+    pub refused: Refused,
     /// Who the clients were.
     pub peers: ClientPeers,
     /// Established connections that the server's side reset.
@@ -67,21 +45,64 @@ pub struct Traffic {
     pub reset_queued: u64,
     /// Connections that were closed with a FIN while the client's last bytes had no answer.
     pub cut: Count,
-    /// The same number.
-    pub cut_unanswered: u64,
     /// Connections closed by the exit on which neither side had ever sent a byte.
     pub idle_closed: Count,
-    /// Connections closed with the exit, of which the kernel cannot show whether a request or an answer was under way.
-    pub undecided: Count,
-    /// Of `undecided`: the client had not acknowledged all that the server had written.
-    pub undecided_unacknowledged: u64,
-    /// Of `undecided`: the client had not acknowledged the server's close when counting stopped.
-    pub undecided_unheard: u64,
+    pub undecided: Undecided,
     /// Connects from this node to the subject's own address and port that failed with an ICMP error, not by the subject: a proxy's
     /// or a policy's REJECT, a missing route.
     pub rejected: Count,
     /// The kubelet's own probes and hooks: not in the counts above.
     pub kubelet: KubeletTraffic,
+}
+
+/// What of the clients was not observed, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnseenTraffic {
+    /// Never observed: the kernel records a socket by its v2 cgroup, and the subject has no v2 cgroup of its own.
+    pub cgroup_v1: bool,
+    /// The cgroup still existed when counting stopped: sockets of the exited process may not have been closed yet.
+    pub unclosed: bool,
+    /// Of a termination without a stop: clients were refused longer ago than what counts.
+    pub refused_before: bool,
+    /// A process served clients by a Unix or UDP socket in the stop: what these lost is not observed.
+    pub other_sockets: bool,
+    /// Where nobody served by TCP: why a process may have had such sockets.
+    pub unlooked: Option<Unlooked>,
+    /// A listener closed, and this kernel does not show the refused clients of other machines and of Services.
+    pub clients: bool,
+    /// The pod may have been Ready in the API after its end, with no deletion request: a Service sends clients to its address, which goes with
+    /// the sandbox, and then no reset shows them.
+    pub sent_later: bool,
+}
+
+/// SYNs answered by RST because no socket was listening any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    pub all: Count,
+    /// Of these: by peers that had connected before.
+    pub known: Count,
+    pub by_port: BTreeMap<u16, PortRefused>,
+    /// How a refused SYN was recorded: the server's RST, or the client's own error (on some kernels before 6.10).
+    pub source: RefusedSource,
+    /// Clients were still trying to connect when counting stopped, and were refused.
+    pub goes_on: bool,
+}
+
+/// As in [`Refused`], of one local port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortRefused {
+    pub all: Count,
+    pub known: Count,
+}
+
+/// Connections closed with the exit, of which the kernel cannot show whether a request or an answer was under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undecided {
+    pub all: Count,
+    /// Of these: the client had not acknowledged all that the server had written.
+    pub unacknowledged: u64,
+    /// Of these: the client had not acknowledged the server's close when counting stopped.
+    pub unheard: u64,
 }
 
 /// Why not all open files of a process were looked at.
@@ -198,16 +219,23 @@ impl RefusalWindow {
     }
 }
 
+impl UnseenTraffic {
+    /// Clients of a Unix or UDP socket are not observed, if there were any.
+    pub fn may_have_others(&self) -> bool {
+        self.other_sockets || self.unlooked.is_some()
+    }
+}
+
 impl Traffic {
     /// A port had a listener, or clients came.
     pub(crate) fn serves(&self) -> bool {
-        !self.listeners.is_empty() || self.accepted.count > 0 || self.refused.count > 0
+        !self.listeners.is_empty() || self.accepted.count > 0 || self.refused.all.count > 0
     }
 
     /// Clients of a server that came after the pod's end, where no socket answered any more.
     pub(crate) fn miss_those_sent_later(&mut self) {
         if self.serves() {
-            self.sent_later = true;
+            self.unseen.sent_later = true;
             self.observed = false;
         }
     }
@@ -215,22 +243,22 @@ impl Traffic {
     /// The refused connections of clients. Whoever can send a SYN can be refused: where some of the refused peers had connected
     /// before, only these; and none if new peers alone were refused. In doubt all.
     pub fn refused_clients(&self) -> Count {
-        match self.new_peers_are_unusual() && (self.refused_known.count > 0 || self.only_new_peers_refused()) {
-            true => self.refused_known,
-            false => self.refused,
+        match self.new_peers_are_unusual() && (self.refused.known.count > 0 || self.only_new_peers_refused()) {
+            true => self.refused.known,
+            false => self.refused.all,
         }
     }
 
     /// The others: refused connections of peers that had not connected before.
     pub fn refused_new(&self) -> u64 {
-        self.refused.count - self.refused_clients().count
+        self.refused.all.count - self.refused_clients().count
     }
 
     /// None of the refused peers had connected before, although many connections show that the clients connect repeatedly, and
     /// the refused peers are no more than these clients: a client's loss is not proven.
     pub fn only_new_peers_refused(&self) -> bool {
-        self.refused.count > 0
-            && self.refused_known.count == 0
+        self.refused.all.count > 0
+            && self.refused.known.count == 0
             && self.new_peers_are_unusual()
             && self.peers.connections >= ENOUGH
             && self.peers.new <= self.peers.known
@@ -246,14 +274,15 @@ impl Traffic {
     /// One window for each port: a server may close an admin listener first, and drain behind the other. Of peers that had
     /// connected before, where others are unusual: a scanner must not decide how long clients needed.
     pub fn refusal_windows(&self) -> Vec<RefusalWindow> {
-        let by_port = match self.new_peers_are_unusual() {
-            true => &self.refused_known_by_port,
-            false if self.refused_by_port.is_empty() => {
-                return self.window(self.refused, |_| true).into_iter().collect();
-            }
-            false => &self.refused_by_port,
+        let of_known = self.new_peers_are_unusual();
+        let by_port = &self.refused.by_port;
+        if !of_known && by_port.is_empty() {
+            return self.window(self.refused.all, |_| true).into_iter().collect();
+        }
+        let of_port = |(&port, of): (&u16, &PortRefused)| {
+            let refused = if of_known { of.known } else { of.all };
+            self.window(refused, |listener| listener.local.port() == port)
         };
-        let of_port = |(&port, &refused)| self.window(refused, |listener| listener.local.port() == port);
         by_port.iter().filter_map(of_port).collect()
     }
 

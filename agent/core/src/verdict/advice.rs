@@ -9,8 +9,9 @@ use super::case::Case;
 use super::{Exit, Judged};
 use crate::kubernetes::Reported;
 
+pub use super::own_time::with_reserve;
 pub(super) use clients::NeededSleep;
-pub use kind::{Advice, AdviceKind, Need, with_reserve};
+pub use kind::{Advice, AdviceKind, Need};
 
 /// In order of kind, at most one of each.
 pub(super) fn list(case: &Case<'_>, exit: Exit) -> Vec<Advice> {

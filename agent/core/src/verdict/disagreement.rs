@@ -3,11 +3,15 @@
 
 use super::Exit;
 use super::case::Case;
+use super::judge::{Finding, Why};
+use super::words::seconds;
 use crate::event::{ExitStatus, Kind};
 use crate::ids::Signal;
 use crate::kubernetes::Reported;
 use crate::ledger::Claim;
 use crate::termination::Role;
+use crate::time::Boot;
+use crate::tolerances::OOM_CHILD_REACH;
 
 /// One exit, by the pod's status and by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +76,8 @@ impl Disagreement {
     }
 }
 
-/// None in doubt: only an observed exit, of a process that is certainly the container's first, contradicts a status. `exit` is the
-/// verdict's.
-pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
+/// None in doubt: only an observed exit, of a process that is certainly the container's first, contradicts a status.
+pub(super) fn find(case: &Case<'_>, finding: &Finding) -> Option<Disagreement> {
     let reported = case
         .kubernetes?
         .reported
@@ -87,33 +90,59 @@ pub(super) fn find(case: &Case<'_>, exit: Exit) -> Option<Disagreement> {
     }
     let reason = reported.reason.as_deref().unwrap_or_default();
     let is_other_code = status.reported_code() != reported.exit_code;
+    // A daemon's kill is none of the kernel's, and no runtime has a mark for it.
+    let is_oom = finding.why == Why::Oom;
     let said = match reason {
-        "OOMKilled" if matches!(exit, Exit::OomKilled | Exit::OomChild) => is_other_code.then_some(Said::ExitCode)?,
-        "OOMKilled" => was_not_oom(case, exit, status).then_some(Said::OomKilled)?,
+        "OOMKilled" if is_oom || finding.exit == Exit::OomChild => is_other_code.then_some(Said::ExitCode)?,
+        "OOMKilled" => was_not_oom(case, finding.exit, status).then_some(Said::OomKilled)?,
         "ContainerStatusUnknown" | "RestartingAllContainers" | "Unknown" if is_other_code => Said::Placeholder,
-        _ if is_other_code || exit == Exit::OomKilled => Said::ExitCode,
+        _ if is_other_code || is_oom => Said::ExitCode,
         _ => return None,
     };
     let was = match status {
-        _ if exit == Exit::OomKilled => Was::OomKill,
+        _ if is_oom => Was::OomKill,
         ExitStatus::Exited(0) => Was::Exit0,
         ExitStatus::Exited(_) => Was::ExitCode,
         ExitStatus::Signaled { .. } => Was::Signal,
+    };
+    let earlier = (said == Said::OomKilled).then(|| earlier_oom(case)).flatten();
+    let kernel = match was {
+        Was::OomKill => "killed by the OOM killer".to_owned(),
+        Was::Exit0 | Was::ExitCode | Was::Signal => kernel(case, status) + &earlier.unwrap_or_default(),
     };
     Some(Disagreement {
         said,
         was,
         status: shown(reported, is_other_code),
-        kernel: kernel(case, was, status),
+        kernel,
     })
 }
 
-/// No OOM kill ends a process that exits by itself or by another signal. Of a SIGKILL, the OOM kills must all be known.
+/// Whether the status is wrong about the end of this process. After an exit with 0 or another signal than SIGKILL it is: no OOM kill ends a
+/// process so. Any other end can follow from an OOM kill, of this process or of another one: these must all be known.
 fn was_not_oom(case: &Case<'_>, exit: Exit, status: ExitStatus) -> bool {
-    let by_kill = status.signal() == Some(Signal::KILL);
-    let is_known = !case.missing.lacks(Claim::Main, Kind::OomVictim);
-    let is_main_hit = case.oom().iter().any(|oom| oom.is_main());
-    !by_kill || exit != Exit::Unknown && is_known && !is_main_hit
+    match status {
+        ExitStatus::Exited(0) => return true,
+        ExitStatus::Signaled { signal, .. } if signal != Signal::KILL => return true,
+        ExitStatus::Signaled { .. } if exit == Exit::Unknown => return false,
+        ExitStatus::Signaled { .. } | ExitStatus::Exited(_) => {}
+    }
+    let missing = &case.missing;
+    let may_lack = |claim| missing.lacks(claim, Kind::OomVictim);
+    let is_recent = |since: Boot| case.end.since(since) < OOM_CHILD_REACH;
+    let is_unseen = may_lack(Claim::Main) || may_lack(Claim::Others) || missing.late_start().is_some_and(is_recent);
+    !is_unseen && !case.oom().iter().any(|oom| oom.is_main())
+}
+
+/// Whose mark the status has kept, where no other clause names it.
+fn earlier_oom(case: &Case<'_>) -> Option<String> {
+    let is_named = case.oom().iter().any(|oom| !oom.is_main());
+    let oom = case.kubernetes?.last_oom.filter(|_| !is_named)?;
+    Some(format!(
+        ", and the OOM killer had killed `{}` {} before",
+        oom.comm,
+        seconds(case.end.since(oom.at))
+    ))
 }
 
 /// As kubectl shows them: the reason, and the code where it is not the kernel's.
@@ -127,18 +156,13 @@ fn shown(reported: &Reported, is_other_code: bool) -> String {
     }
 }
 
-fn kernel(case: &Case<'_>, was: Was, status: ExitStatus) -> String {
-    if was == Was::OomKill {
-        let by_daemon = case.kill().filter(|kill| kill.sender.role == Role::Other);
-        return by_daemon.map_or("killed by the OOM killer".to_owned(), |kill| {
-            format!("killed by `{}`", kill.sender.comm)
-        });
-    }
+fn kernel(case: &Case<'_>, status: ExitStatus) -> String {
     let at = case.stop().map_or(String::new(), |stop| format!(" at {}", stop.signal));
     match status {
         ExitStatus::Exited(code) => format!("exited with {code}{at}"),
-        ExitStatus::Signaled { signal, .. } if signal == Signal::KILL => match case.kill().map(|kill| kill.sender.role) {
-            Some(Role::Runtime) => format!("terminated by {signal} of the container runtime"),
+        ExitStatus::Signaled { signal, .. } if signal == Signal::KILL => match case.kill().map(|kill| &kill.sender) {
+            Some(sender) if sender.role == Role::Runtime => format!("terminated by {signal} of the container runtime"),
+            Some(sender) if sender.is_oom_daemon() => format!("terminated by {signal} of `{}`", sender.comm),
             _ => format!("terminated by {signal}"),
         },
         ExitStatus::Signaled { signal, .. } => format!("terminated by {signal}"),

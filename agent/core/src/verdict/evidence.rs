@@ -121,7 +121,7 @@ fn clients(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
         }
     };
     count(traffic.accepted, &accepted(case));
-    let by_clients = match traffic.refused_source {
+    let by_clients = match traffic.refused.source {
         RefusedSource::ClientError => {
             ", counted only for clients on this machine that did not use a Service: no reset by the server was seen"
         }
@@ -141,23 +141,26 @@ fn clients(case: &Case<'_>, add: &mut impl FnMut(Boot, Kind, String)) {
             many(traffic.peers.new, "peer")
         ),
     };
-    count(traffic.refused, &format!("refused{by_new_peers}{by_clients}{with_probes}"));
+    count(
+        traffic.refused.all,
+        &format!("refused{by_new_peers}{by_clients}{with_probes}"),
+    );
     let queued = match traffic.reset_queued {
         0 => String::new(),
         n => format!(", {n} of them in the accept queue when the listener closed"),
     };
     count(traffic.reset, &format!("reset{queued}{with_probes}"));
     count(traffic.cut, &format!("dropped at exit{with_probes}"));
-    let unacknowledged = match traffic.undecided_unacknowledged {
+    let unacknowledged = match traffic.undecided.unacknowledged {
         0 => String::new(),
         n => format!(", {n} of them before the client had acknowledged all data"),
     };
-    let unheard = match traffic.undecided_unheard {
+    let unheard = match traffic.undecided.unheard {
         0 => String::new(),
         n => format!(", {n} of them never acknowledged by the client"),
     };
     let undecided = format!("closed with the exit, idle or with a request under way{unacknowledged}{unheard}{with_probes}");
-    count(traffic.undecided, &undecided);
+    count(traffic.undecided.all, &undecided);
     count(traffic.idle_closed, "closed at exit that neither side had used");
     count(traffic.rejected, "rejected by the network (ICMP) before reaching the process");
     count(

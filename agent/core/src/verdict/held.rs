@@ -81,7 +81,7 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Sandbox,
         headline: "held-by-sandbox",
         severity: Severity::Warning,
-        meaning: "All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.",
+        meaning: "All containers have exited, and the pod's sandbox (the pause process and the pod's network) is not stopped yet. One of three things shows this: the sandbox's process still runs; the kubelet reports that it cannot stop the sandbox; or the sandbox's process is gone, and the pod's status still has a container as running, because the kubelet updates the status only when the sandbox is stopped.",
         proof: "No exit of the sandbox's process was observed; or the Event FailedKillPod names KillPodSandbox; or the process is gone, and the status has a container as running.",
         remedy: "Read the Event FailedKillPod on the pod and the runtime's log; `crictl pods` and `crictl stopp` show what the runtime answers.",
         unseen: "what the container runtime waits for",

@@ -9,7 +9,6 @@ mod cause;
 mod context;
 mod doubt;
 mod finding;
-mod first_stop;
 mod hook;
 mod inside;
 mod kernel;
@@ -27,8 +26,8 @@ pub use inside::is_at_once;
 pub use traffic::traffic;
 
 pub(super) use context::{by_systemd_shutdown, own_grace};
+pub(super) use context::{may_have_been_stopped_before, may_have_begun_before};
 pub(super) use finding::{Blocked, Crash, Finding, InnerEnd, Missing, Why};
-pub(super) use first_stop::{may_have_been_stopped_before, may_have_begun_before};
 pub(super) use hook::{Hook, HookEnd};
 pub(super) use inside::{outlived_main, worst};
 

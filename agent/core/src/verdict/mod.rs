@@ -8,6 +8,7 @@ mod evidence;
 pub mod held;
 pub mod judge;
 pub mod node;
+mod own_time;
 mod pod;
 mod sentence;
 mod spent;
@@ -30,7 +31,7 @@ pub use disagreement::{Disagreement, Said, Was};
 pub use judge::{Judgement, judge};
 pub use node::{ShutdownVerdict, judge_shutdown};
 pub use pod::judge_pod;
-pub use sentence::{OBSERVATION_ENDED, discarded_inside, ignored, in_container, raised_in_vain};
+pub use sentence::{OBSERVATION_ENDED, Remedy, discarded_inside, ignored, in_container, raised_in_vain, remedies, remedies_of};
 pub use tell::tell;
 pub use words::{of_role as oom_role, peer_name, seconds};
 

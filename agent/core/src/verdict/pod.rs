@@ -35,11 +35,15 @@ pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verd
             ..unobserved_verdict(Exit::Unknown)
         };
     };
+    let before = |(name, headline): &(String, &str)| {
+        format!("container `{name}` had exited before with the verdict {headline}, and was started again")
+    };
     let others: Vec<String> = members
         .iter()
         .enumerate()
         .filter(|(other, _)| *other != place)
         .filter_map(|(_, member)| member.aside())
+        .chain(facts.earlier.iter().map(before))
         .collect();
     let mut evidence: Vec<Evidence> = members
         .iter()
@@ -149,16 +153,16 @@ fn unobserved_verdict(exit: Exit) -> Verdict {
 
 fn sentence(member: &Member, (clean, unclean, total): (usize, usize, usize), others: &[String]) -> String {
     let own = &member.verdict.sentence;
-    if total == 1 {
-        return own.clone();
-    }
     let prefix = format!("container `{}`: ", member.name);
     let rest = own.strip_prefix(&prefix).unwrap_or(own);
     let how_many = match unclean {
         0 => format!("{clean} of {total} clean"),
         _ => format!("{unclean} of {total} unclean"),
     };
-    let mut text = format!("container `{}` ({how_many}): {rest}", member.name);
+    let mut text = match total {
+        1 => own.clone(),
+        _ => format!("container `{}` ({how_many}): {rest}", member.name),
+    };
     for other in others {
         text.push_str("; ");
         text.push_str(other);

@@ -16,12 +16,13 @@ use super::{Cause, Exit, TrafficAxis};
 use clients::clients;
 pub use inside::{discarded_inside, raised_in_vain};
 pub(super) use remedy::remedy;
+pub use remedy::{Remedy, remedies, remedies_of};
 use settings::{refused_call, stop_signal};
 use signals::{by_cgroup, killed, sender_of, sent, unfinished};
 pub use unknown::OBSERVATION_ENDED;
 use unknown::{late_start, unknown};
 
-use crate::event::{Disposition, ExitStatus, SignalResult};
+use crate::event::{Disposition, ExitStatus};
 use crate::ids::Signal;
 use crate::kubernetes::PodContext;
 use crate::ledger::{Claim, Hole, Origin};
@@ -57,7 +58,7 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
     if case.kubernetes.is_none() && finding.cause == Cause::NodeShutdown {
         text.push_str("; the node was shutting down");
     }
-    if let Some(disagreement) = super::disagreement::find(case, finding.exit) {
+    if let Some(disagreement) = super::disagreement::find(case, finding) {
         text.push_str("; ");
         text.push_str(&disagreement.clause());
     }
@@ -281,7 +282,7 @@ fn killed_by_other(case: &Case<'_>, who: &str) -> String {
 /// The kernel's result for the stop signal: sent to the process, or discarded.
 fn stopped(case: &Case<'_>) -> String {
     match case.stop() {
-        Some(stop) if stop.result == SignalResult::Ignored => {
+        Some(stop) if stop.is_discarded() => {
             let signal = match stop.sender.role {
                 Role::Runtime if !is_named(case, &stop.sender) => "the signal".to_owned(),
                 Role::Kernel => "the signal from the terminal".to_owned(),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::case::Case;
 use crate::kubernetes::PreStopRun;
 use crate::pod::ContainerKind;
-use crate::termination::Role;
 use crate::time::Boot;
 
 pub(super) struct Spent {
@@ -28,15 +27,12 @@ impl Spent {
     /// None if no stop was requested.
     pub fn of(case: &Case<'_>) -> Option<Spent> {
         let context = case.kubernetes?;
-        let stop = case
-            .stop()
-            .filter(|stop| stop.sender.role == Role::Runtime)
-            .map(|stop| stop.at);
+        let stop = case.runtime_stop().map(|stop| stop.at);
         let run = context.pre_stop.as_ref();
         let begin = run.and_then(|run| run.begin).or(stop)?;
         // A sidecar's hook runs at the request, but its stop signal waits for the exit of the main containers.
         let waits = context.kind == Some(ContainerKind::Sidecar);
-        let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime);
+        let kill = case.runtime_kill();
         let hook = run
             .filter(|run| run.seen || !waits)
             .and_then(|run| took(run, stop.or(case.exit.map(|exit| exit.at))));

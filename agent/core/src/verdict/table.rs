@@ -207,7 +207,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 130,
-        meaning: "The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded, or a program below a main process that exited cleanly, or passed the program's status on.",
+        meaning: "A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself. Or a process from outside killed a process below the main process. This process had got the forwarded stop signal; or it had a listener or a connection, and the main process then exited cleanly or with its status.",
         proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process. Of a program below the main process, the exit shows a listener, or a connection of a client or to a server.",
         remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },

@@ -23,7 +23,7 @@ pub fn tell(case: &Case<'_>, judgement: &Judgement) -> Verdict {
         sentence: sentence::sentence(case, finding, traffic),
         remedy: sentence::remedy(case, finding, traffic),
         advice: advice::list(case, finding.exit),
-        disagreement: disagreement::find(case, finding.exit),
+        disagreement: disagreement::find(case, finding),
         evidence,
     }
 }

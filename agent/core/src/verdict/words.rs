@@ -72,6 +72,8 @@ pub fn of_role(role: OomRole) -> &'static str {
         OomRole::Probe => ", the kubelet's exec probe,",
         OomRole::PreStop => ", the preStop hook,",
         OomRole::Session => ", which came from outside, as by `kubectl exec`,",
+        OomRole::Outside => ", which came from outside (an exec probe, a hook or `kubectl exec`: not known which),",
+        OomRole::Unattributed => ", started by the program or by a process from outside (not known which),",
         OomRole::Runtime => ", the container runtime's own process,",
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as _, CommandFactory as _, Parser as _};
 
-use crate::cli::{AccessArgs, Cli, CompleteArgs};
+use crate::cli::{AccessArgs, Cli, CompleteArgs, Limit};
 use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, Kind, NAMESPACES, NODES, Place, STATEFUL_SETS, Selection};
 use crate::failure::{Exit, Failure};
 use crate::output::print;
@@ -73,7 +73,7 @@ fn wanted(before: &[String], last: &str) -> Wanted {
 
 async fn ask(before: &[String], what: What) -> Result<Vec<String>, Failure> {
     let args = AccessArgs {
-        request_timeout: LONGEST,
+        request_timeout: Limit(Some(LONGEST)),
         ..access(before)
     };
     let cluster = Cluster::connect(&args).await?;

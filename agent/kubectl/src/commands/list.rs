@@ -79,7 +79,7 @@ fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
     let (has_namespaces, is_wide) = (args.select.all_namespaces, args.output == ListOutput::Wide);
     let mut titles = vec!["POD", "VERDICT", "LOST", "TOOK", "EXIT", "AGE"];
     if is_wide {
-        titles.extend(["NODE", "TRACE", "SENTENCE"]);
+        titles.extend(["NODE", "KUBECTL", "TRACE", "SENTENCE"]);
     }
     if has_namespaces {
         titles.insert(0, "NAMESPACE");
@@ -98,7 +98,9 @@ fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
                 age_of(epitaph.exited(), now),
             ];
             if is_wide {
-                row.extend([report.node.clone(), report.trace_id.clone(), report.sentence.clone()]);
+                let kubectl = report.kubectl_shows.clone().unwrap_or_else(|| "<same>".to_owned());
+                let more = [&report.node, &kubectl, &report.trace_id, &report.sentence];
+                row.extend(more.map(String::clone));
             }
             if has_namespaces {
                 row.insert(0, epitaph.namespace.clone());

@@ -1,14 +1,13 @@
 //! `kubectl epitaph rollout`: reads a workload, its revisions, pods and Epitaphs; what they cost is the core's to compute.
 
+mod revisions;
 mod settled;
 mod show;
 
-use std::collections::BTreeMap;
-
+use epitaph_core::observe::kept::KeepLimits;
 use epitaph_core::render::resource::{EpitaphReport, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, label_value};
-use epitaph_core::rollout::{Forecast, KnownRevision, RevisionCost, costs, replaced};
-use epitaph_core::time::Wall;
-use epitaph_story::resource;
+use epitaph_core::rollout::{Forecast, KnownRevision, Outlook, RevisionCost, costs, replaced};
+use epitaph_story::resource::{self, Template};
 use epitaph_story::story::Snippet;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -16,19 +15,20 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::{FailOn, RolloutArgs};
-use crate::cluster::{
-    CONTROLLER_REVISIONS, Cluster, DAEMON_SETS, DEPLOYMENTS, EVENTS, Kind, PODS, Place, REPLICA_SETS, STATEFUL_SETS, Selection,
-};
+use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, Kind, Place, STATEFUL_SETS, Selection};
 use crate::failure::{Exit, Failure, shown};
 use crate::output::print;
 use crate::read::{Epitaph, epitaphs};
+use revisions::revisions;
 
 /// Labels of a pod that name its revision.
 const HASHES: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
 const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Epitaphs that the observer keeps in a namespace, unless it is configured otherwise.
+const MOST: usize = KeepLimits::DEFAULT.per_namespace;
 
 /// What a rollout cost, and of the one before.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
     pub kind: &'static str,
@@ -40,8 +40,12 @@ pub struct Rollout {
     pub cost: Option<RevisionCost>,
     /// Of the rollout before.
     pub before: Option<RevisionCost>,
-    /// Which pods should have a report is known: of Deployments, by Events of the last hour.
+    /// How many replaced pods have no report is known: of Deployments by Events of the last hour, otherwise where all have one.
     pub is_missing_known: bool,
+    /// The namespace has as many Epitaphs as the observer keeps by default, and not all replaced pods are known to have one.
+    pub is_at_bound: bool,
+    /// The workload has advised settings by now that the replaced pods did not have.
+    pub is_set_by_now: bool,
     /// Of the next rollout; absent where another revision than the newest is asked about, or nothing is known of the last one.
     pub forecast: Option<Forecast>,
     /// The settings that would have suited every pod.
@@ -54,10 +58,11 @@ pub struct Rollout {
 
 pub async fn run(cluster: &Cluster, args: &RolloutArgs) -> Result<Exit, Failure> {
     let (kind, name) = workload(&args.workload)?;
-    if args.wait && !settled::wait(cluster, kind, &name, args).await? {
-        return Ok(Exit::TimedOut);
-    }
-    let rollout = read(cluster, kind, &name, args).await?;
+    let rollout = match args.wait {
+        true => settled::read(cluster, kind, &name, args).await?,
+        false => Some(read(cluster, kind, &name, args).await?),
+    };
+    let Some(rollout) = rollout else { return Ok(Exit::TimedOut) };
     print(&show::text(&rollout, args.output)?)?;
     Ok(match rollout.failed_on.as_slice() {
         [] => Exit::Done,
@@ -106,9 +111,7 @@ async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> 
         })
     };
     let reports: Vec<&EpitaphReport> = all.iter().filter(is_own).map(|epitaph| &epitaph.report).collect();
-    let costs = costs(&reports, &known);
     let newest = known.iter().map(|revision| revision.number).max();
-    let revision = args.revision.or(newest);
     if let Some(wanted) = args.revision.filter(|wanted| known.iter().all(|of| of.number != *wanted)) {
         let numbers: Vec<String> = known.iter().map(|of| of.number.to_string()).collect();
         return Err(
@@ -116,50 +119,104 @@ async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> 
                 .with_remedy(format!("the API has these: {}", numbers.join(", "))),
         );
     }
+    let rollout = Rollout {
+        kind: kind.name(),
+        namespace: cluster.namespace.clone(),
+        name: name.to_owned(),
+        revision: args.revision.or(newest),
+        ..computed(&reports, &known, (&object, &cluster.namespace), args)
+    };
+    // Of the first revision there is none, because it replaced nothing.
+    let is_whole = rollout.cost.as_ref().map_or(known.len() < 2, has_all) && rollout.before.as_ref().is_none_or(has_all);
+    Ok(match is_whole {
+        true => rollout,
+        false if cluster.count(EPITAPHS, place).await? < MOST => rollout,
+        false => at_bound(rollout),
+    })
+}
+
+/// What is left to compute once everything is read, but for kind, namespace and name. `workload`: with its namespace.
+fn computed(
+    reports: &[&EpitaphReport],
+    known: &[KnownRevision],
+    (workload, namespace): (&DynamicObject, &str),
+    args: &RolloutArgs,
+) -> Rollout {
+    let costs = costs(reports, known);
+    let newest = known.iter().map(|revision| revision.number).max();
+    let revision = args.revision.or(newest);
     let of = |revision: Option<u64>| {
         let cost = costs.iter().find(|cost| revision.is_some() && cost.replaced_by == revision);
         cost.cloned()
     };
-    let cost = of(revision);
-    let before = of(cost.as_ref().and_then(|cost| cost.revision));
+    let mut cost = of(revision);
     let old = cost.as_ref().and_then(|cost| cost.revision);
-    let replaced = old.map_or_else(Vec::new, |number| replaced(&reports, &known, number));
+    let replaced = old.map_or_else(Vec::new, |number| replaced(reports, known, number));
     let current = known.iter().find(|of| Some(of.number) == newest && newest == revision);
-    let forecast = cost
-        .as_ref()
-        .zip(current)
-        .map(|(cost, current)| Forecast::of(cost, &replaced, current.pods.len() as u64));
+    let template = Template::of(&workload.data);
+    let is_set = |report: &EpitaphReport, advice: &_| template.is_some_and(|template| template.has(report, advice));
+    let settings = template.map_or_else(Vec::new, |present| resource::settings(namespace, &replaced, present));
+    let forecast = cost.as_ref().zip(current).map(|(cost, current)| {
+        let of = Forecast::of(cost, &replaced, current.pods.len() as u64, is_set);
+        let with_settings = of.with_settings.filter(|_| !settings.is_empty());
+        Forecast { with_settings, ..of }
+    });
+    // A remedy that is a setting, and is set by now.
+    let is_cured = |report: &&&EpitaphReport| {
+        let mut advice = report.advice.iter();
+        !report.advice.is_empty() && advice.all(|advice| is_set(report, advice))
+    };
+    let cured = |pod: &str| replaced.iter().filter(is_cured).any(|report| report.pod.name == pod);
+    for pod in cost.iter_mut().flat_map(|cost| &mut cost.worst) {
+        pod.remedy = pod.remedy.take().filter(|_| !cured(&pod.pod));
+    }
     // The first revision replaced nothing.
     let replaced_any = known.iter().any(|of| Some(of.number) < revision);
     let failed_on = args.fail_on.iter().filter(|condition| match &cost {
         Some(cost) => holds(**condition, cost),
         None => replaced_any && **condition == FailOn::Unknown,
     });
-    Ok(Rollout {
-        kind: kind.name(),
-        namespace: cluster.namespace.clone(),
-        name: name.to_owned(),
+    let forgotten = costs.iter().filter(|cost| cost.revision.is_none());
+    Rollout {
         revision,
-        forecast,
-        settings: resource::settings(&cluster.namespace, &replaced),
-        is_missing_known: kind.name() == DEPLOYMENTS.name(),
-        forgotten: costs
+        is_missing_known: cost.as_ref().is_some_and(|cost| cost.unreported.is_some()),
+        is_set_by_now: replaced
             .iter()
-            .filter(|cost| cost.revision.is_none())
-            .map(|cost| cost.hash.clone())
-            .collect(),
+            .any(|report| report.advice.iter().any(|advice| is_set(report, advice))),
+        forgotten: forgotten.map(|cost| cost.hash.clone()).collect(),
         failed_on: failed_on.map(|condition| condition_name(*condition).to_owned()).collect(),
+        before: of(old),
+        forecast,
+        settings,
         cost,
-        before,
-    })
+        ..Rollout::default()
+    }
 }
 
 fn holds(condition: FailOn, cost: &RevisionCost) -> bool {
     match condition {
-        FailOn::Lost => cost.lost() > 0,
+        FailOn::Lost => cost.lost().is_some_and(|lost| lost > 0),
         FailOn::Unclean => cost.unclean > 0,
-        FailOn::Unknown => cost.unknown > 0 || cost.unobserved > 0 || !cost.missing.is_empty(),
+        FailOn::Unknown => cost.unknown > 0 || cost.unobserved > 0 || !has_all(cost),
     }
+}
+
+/// Each pod that was replaced is known to have a report.
+fn has_all(cost: &RevisionCost) -> bool {
+    cost.unreported == Some(0) && cost.missing.is_empty()
+}
+
+/// The observer removes clean Epitaphs beyond its bound: what is left of a rollout is no measure of it.
+fn at_bound(mut rollout: Rollout) -> Rollout {
+    rollout.is_at_bound = true;
+    let is_short = rollout.cost.as_ref().is_some_and(|cost| !has_all(cost));
+    if let Some(forecast) = rollout.forecast.as_mut().filter(|_| is_short) {
+        forecast.with_settings = None;
+        forecast.today = Outlook::Unknown {
+            reason: "the namespace is at the bound of its Epitaphs, and not all replaced pods have one".to_owned(),
+        };
+    }
+    rollout
 }
 
 const fn condition_name(condition: FailOn) -> &'static str {
@@ -183,40 +240,6 @@ async fn existing(cluster: &Cluster, kind: Kind, name: &str) -> Result<DynamicOb
     })
 }
 
-/// Revisions with the names of their pods.
-async fn revisions(cluster: &Cluster, kind: Kind, workload: &DynamicObject) -> Result<Vec<KnownRevision>, Failure> {
-    let place = Place::Namespace(&cluster.namespace);
-    let selection = Selection::labels(selector(&workload.data["spec"]["selector"]));
-    let is_deployment = kind.name() == DEPLOYMENTS.name();
-    let of = if is_deployment { REPLICA_SETS } else { CONTROLLER_REVISIONS };
-    let (mut owned, _) = cluster.list(of, place, &selection).await?;
-    owned.retain(|object| is_owned(object, workload));
-    let (pods, _) = cluster.list(PODS, place, &selection).await?;
-    let deleted = match is_deployment {
-        true => deleted(cluster).await?,
-        false => BTreeMap::new(),
-    };
-    let known = owned.into_iter().filter_map(|object| {
-        let hash = HASHES
-            .iter()
-            .find_map(|label| object.labels().get(*label).cloned())
-            .unwrap_or_else(|| object.name_any());
-        let number = match is_deployment {
-            true => object.annotations().get(REVISION)?.parse().ok()?,
-            false => object.data["revision"].as_u64()?,
-        };
-        let is_own = |pod: &&DynamicObject| HASHES.iter().any(|label| pod.labels().get(*label) == Some(&hash));
-        Some(KnownRevision {
-            number,
-            created: created(&object),
-            pods: pods.iter().filter(is_own).map(kube::ResourceExt::name_any).collect(),
-            deleted: deleted.get(&object.name_any()).into_iter().flatten().cloned().collect(),
-            hash,
-        })
-    });
-    Ok(known.collect())
-}
-
 fn is_owned(object: &DynamicObject, by: &DynamicObject) -> bool {
     object
         .owner_references()
@@ -224,26 +247,10 @@ fn is_owned(object: &DynamicObject, by: &DynamicObject) -> bool {
         .any(|owner| Some(&owner.uid) == by.metadata.uid.as_ref())
 }
 
-fn created(object: &DynamicObject) -> Option<Wall> {
-    let text = serde_json::to_value(&object.metadata.creation_timestamp).ok()?;
-    Wall::parse_rfc3339(text.as_str()?)
-}
-
-/// By ReplicaSet: the pods that its controller deleted, by its Events `Deleted pod: NAME`.
-async fn deleted(cluster: &Cluster) -> Result<BTreeMap<String, Vec<String>>, Failure> {
-    let selection = Selection::fields("reason=SuccessfulDelete,involvedObject.kind=ReplicaSet");
-    let (events, _) = cluster.list(EVENTS, Place::Namespace(&cluster.namespace), &selection).await?;
-    let mut deleted: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for event in &events {
-        let set = event.data["involvedObject"]["name"].as_str();
-        let pod = event.data["message"]
-            .as_str()
-            .and_then(|text| text.strip_prefix("Deleted pod: "));
-        if let Some((set, pod)) = set.zip(pod) {
-            deleted.entry(set.to_owned()).or_default().push(pod.to_owned());
-        }
-    }
-    Ok(deleted)
+/// A pod that was evicted stays as an object until somebody removes it: for days.
+fn has_terminated(pod: &DynamicObject) -> bool {
+    let phase = pod.data["status"]["phase"].as_str();
+    phase.is_some_and(|phase| matches!(phase, "Failed" | "Succeeded"))
 }
 
 /// A LabelSelector as the text of a request.
@@ -270,6 +277,7 @@ pub fn selector(of: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::json;
 
     use super::*;
@@ -310,16 +318,103 @@ mod tests {
 
     #[test]
     fn a_pipeline_fails_on_what_it_named_only() {
-        let mut cost = RevisionCost {
-            reset: 1,
-            unobserved: 1,
+        let lost = |lost: u64| RevisionCost {
+            reset: Some(lost),
+            refused: Some(0),
+            cut: Some(0),
+            unreported: Some(0),
             ..RevisionCost::default()
         };
         let of = |cost: &RevisionCost| [FailOn::Lost, FailOn::Unclean, FailOn::Unknown].map(|condition| holds(condition, cost));
+        let mut cost = lost(1);
+        cost.unobserved = 1;
         assert_eq!(of(&cost), [true, false, true]);
-        (cost.reset, cost.unobserved, cost.unclean) = (0, 0, 1);
+        let mut cost = lost(0);
+        cost.unclean = 1;
         assert_eq!(of(&cost), [false, true, false]);
         cost.missing.push("web-1".to_owned());
         assert_eq!(of(&cost), [false, true, true]);
+        // How many pods have no report is not known.
+        let mut cost = lost(0);
+        cost.unreported = None;
+        assert_eq!(of(&cost), [false, false, true]);
+        // No connection of any pod is known.
+        assert_eq!(of(&RevisionCost::default()), [false, false, true]);
+    }
+
+    /// Of the workload `web` whose template has this preStop hook now: a rollout from `one` to `two`, each pod of which would have needed 4 s.
+    fn rollout(hook: &Value) -> Rollout {
+        let report = |pod: &str| {
+            let report = json!({
+                "terminated": "Pod", "pod": {"name": pod, "uid": pod}, "verdict": "refused-connections", "unclean": true,
+                "owner": {"kind": "Deployment", "name": "web", "revision": "one"},
+                "connections": {"lost": 10, "refused": 10}, "remedy": "sleep for 4 s",
+                "times": {"requested": "2026-01-02T03:04:05Z", "exited": "2026-01-02T03:04:06Z"},
+                "advice": [{"kind": "pre-stop-sleep-longer", "container": "app", "seconds": 4}],
+                "containers": [{"name": "app", "kind": "main", "id": "c", "exited": "2026-01-02T03:04:06Z"}],
+            });
+            serde_json::from_value::<EpitaphReport>(report).expect("a report")
+        };
+        let reports = ["web-1", "web-2"].map(report);
+        let known = [(1, "one"), (2, "two")].map(|(number, hash)| KnownRevision {
+            number,
+            hash: hash.to_owned(),
+            pods: (number == 2).then(|| "web-3".to_owned()).into_iter().collect(),
+            ..KnownRevision::default()
+        });
+        let workload = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"template": {"spec": {"containers": [{"name": "app", "lifecycle": {"preStop": hook}}]}}},
+        });
+        let workload: DynamicObject = serde_json::from_value(workload).expect("a workload");
+        let args = crate::cli::Cli::try_parse_from(["kubectl-epitaph", "rollout", "deployment/web"]).expect("usage");
+        let crate::cli::Command::Rollout(args) = args.command else {
+            panic!("{args:?}")
+        };
+        computed(&reports.each_ref(), &known, (&workload, "shop"), &args)
+    }
+
+    /// The patch was pasted: the present pods have the settings, the replaced ones had not.
+    #[test]
+    fn a_forecast_is_about_the_settings_that_the_workload_has_now() {
+        let before = rollout(&Value::Null);
+        let forecast = before.forecast.expect("two pods");
+        assert!(
+            matches!(forecast.today, Outlook::Between { least, .. } if least > 0),
+            "{forecast:?}"
+        );
+        assert!(forecast.with_settings.is_some() && before.settings.len() == 1 && !before.is_set_by_now);
+        assert_eq!(
+            before.cost.expect("two pods").worst[0].remedy.as_deref(),
+            Some("sleep for 4 s")
+        );
+        let after = rollout(&json!({"sleep": {"seconds": 4}}));
+        let forecast = after.forecast.expect("two pods");
+        assert_eq!(
+            (forecast.today, forecast.with_settings),
+            (Outlook::Between { least: 0, most: 2 }, None)
+        );
+        assert!(after.settings.is_empty() && after.is_set_by_now);
+        assert_eq!(after.cost.expect("two pods").worst[0].remedy, None);
+    }
+
+    #[test]
+    fn at_the_bound_of_a_namespace_there_is_no_forecast_of_what_is_left() {
+        let bound = at_bound(rollout(&Value::Null));
+        assert!(bound.is_at_bound, "{bound:?}");
+        let forecast = bound.forecast.expect("two pods");
+        assert!(matches!(forecast.today, Outlook::Unknown { .. }), "{forecast:?}");
+        assert_eq!(forecast.with_settings, None);
+    }
+
+    /// An evicted pod of an old revision stays for days.
+    #[test]
+    fn a_pod_that_has_terminated_is_not_one_of_the_workload() {
+        let of = |status: Value| {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1"}, "status": status});
+            has_terminated(&serde_json::from_value(pod).expect("a pod"))
+        };
+        assert!(of(json!({"phase": "Failed", "reason": "Evicted"})) && of(json!({"phase": "Succeeded"})));
+        assert!(!of(json!({"phase": "Running"})) && !of(json!({})));
     }
 }

@@ -1,5 +1,7 @@
 //! `kubectl epitaph watch`.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::pin;
 
 use epitaph_story::color::Color;
@@ -9,6 +11,7 @@ use epitaph_story::story::{Brief, List, safe};
 use futures::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::WatchEvent;
+use serde_json::Value;
 
 use crate::cli::{WatchArgs, WatchOutput};
 use crate::cluster::{Cluster, EPITAPHS, Place, Selection};
@@ -19,7 +22,7 @@ use crate::read::{Epitaph, place, selection};
 pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
     let (place, selection) = (place(cluster, &args.select), selection(&args.select));
     let mut list = List::new(terminal(), style(Color::Auto)).with_header();
-    let mut version = newest(cluster, place, &selection).await?;
+    let (mut shown, mut version) = there(cluster, place, &selection).await?;
     eprintln!("watching terminations; Ctrl-C ends");
     loop {
         let mut events = pin!(cluster.watch(EPITAPHS, place, &selection, &version).await?);
@@ -28,14 +31,19 @@ pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
             match event {
                 Ok(WatchEvent::Added(of) | WatchEvent::Modified(of)) => {
                     version = of.metadata.resource_version.clone().unwrap_or(version);
-                    show(of, args.output, &mut list)?;
+                    if shown.is_new(&of) {
+                        show(of, args.output, &mut list)?;
+                    }
                 }
-                Ok(WatchEvent::Deleted(of)) => version = of.metadata.resource_version.unwrap_or(version),
+                Ok(WatchEvent::Deleted(of)) => {
+                    shown.forget(&of);
+                    version = of.metadata.resource_version.unwrap_or(version);
+                }
                 Ok(WatchEvent::Bookmark(bookmark)) => version = bookmark.metadata.resource_version,
                 // 410: the changes since this version are gone.
                 Ok(WatchEvent::Error(status)) if status.code == 410 => {
                     eprintln!("warning: terminations of the last moments may be missing: the API server no longer has them");
-                    version = newest(cluster, place, &selection).await?;
+                    (shown, version) = there(cluster, place, &selection).await?;
                     break;
                 }
                 Ok(WatchEvent::Error(status)) => return Err(Failure::of(&kube::Error::Api(status), "watch epitaphs")),
@@ -46,8 +54,35 @@ pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
     }
 }
 
-async fn newest(cluster: &Cluster, place: Place<'_>, selection: &Selection) -> Result<String, Failure> {
-    Ok(cluster.list(EPITAPHS, place, selection).await?.1)
+/// What there is before the watch begins, and the version from which it does.
+async fn there(cluster: &Cluster, place: Place<'_>, selection: &Selection) -> Result<(Shown, String), Failure> {
+    let (objects, version) = cluster.list(EPITAPHS, place, selection).await?;
+    let mut shown = Shown::default();
+    for object in &objects {
+        shown.is_new(object);
+    }
+    Ok((shown, version))
+}
+
+/// Hashes of the reports that were shown or were there before, by the UID of the Epitaph: as many as are kept in the cluster.
+#[derive(Default)]
+struct Shown(HashMap<String, u64>);
+
+impl Shown {
+    /// False where the observer added what it saw, which is no part of the report.
+    fn is_new(&mut self, of: &DynamicObject) -> bool {
+        let Some(uid) = of.metadata.uid.clone() else { return true };
+        let mut hasher = DefaultHasher::new();
+        of.data.get("report").map(Value::to_string).hash(&mut hasher);
+        let hash = hasher.finish();
+        self.0.insert(uid, hash) != Some(hash)
+    }
+
+    fn forget(&mut self, of: &DynamicObject) {
+        if let Some(uid) = &of.metadata.uid {
+            self.0.remove(uid);
+        }
+    }
 }
 
 fn show(of: DynamicObject, output: WatchOutput, list: &mut List) -> Result<(), Failure> {
@@ -67,4 +102,29 @@ fn show(of: DynamicObject, output: WatchOutput, list: &mut List) -> Result<(), F
         }
     };
     print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_observer_adds_is_no_further_termination() {
+        let object = |exited: &str, observed: Value| -> DynamicObject {
+            let object = json!({
+                "apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph", "metadata": {"name": "cart-1", "uid": "u"},
+                "report": {"times": {"exited": exited}}, "observed": observed,
+            });
+            serde_json::from_value(object).expect("an Epitaph")
+        };
+        let mut shown = Shown::default();
+        assert!(shown.is_new(&object("03:04:05", Value::Null)));
+        assert!(!shown.is_new(&object("03:04:05", json!({"replacement": {"pod": "cart-2"}}))));
+        // A pod that lives on: its container terminated once more.
+        assert!(shown.is_new(&object("03:05:05", Value::Null)));
+        shown.forget(&object("03:05:05", Value::Null));
+        assert!(shown.is_new(&object("03:05:05", Value::Null)));
+    }
 }

@@ -9,6 +9,7 @@ use epitaph_core::verdict::seconds;
 use epitaph_story::history::{Counts, Report, Search, Wanted};
 use epitaph_story::resource;
 use epitaph_story::story::{self, Brief, Columns, Story};
+use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::events;
@@ -23,20 +24,22 @@ use crate::read::{Epitaph, epitaphs, place, selection};
 const EARLIER: usize = 10;
 
 pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
-    let named = args.what.as_deref().and_then(|what| what.split_once('/'));
+    let what = asked(args);
+    let what = what.as_deref();
+    let named = what.and_then(|what| what.split_once('/'));
     let selection = selection(&args.select);
     let own = place(cluster, &args.select);
     let (place, mut all) = match epitaphs(cluster, own, &selection).await {
         Err(failure) if failure.is_kind_absent => return fallback(cluster, own, args, &failure).await,
         all => (own, all?),
     };
-    let mut found = find(&all, args.what.as_deref());
+    let mut found = find(&all, what);
     // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
     if let (None, Some((namespace, _)), false) = (&found, named, args.select.all_namespaces)
         && let Ok(others) = epitaphs(cluster, Place::Namespace(namespace), &selection).await
     {
         all = others;
-        found = find(&all, args.what.as_deref());
+        found = find(&all, what);
     }
     let Some((epitaph, story)) = found else {
         return Err(not_found(args, place));
@@ -55,10 +58,44 @@ pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// `pod web-1` as `pod/web-1`.
+fn asked(args: &WhyArgs) -> Option<String> {
+    (!args.what.is_empty()).then(|| args.what.join("/"))
+}
+
+/// Kinds of workloads that have pods, with kubectl's names for them.
+const WORKLOADS: [(&str, &[&str]); 6] = [
+    ("Deployment", &["deployment", "deployments", "deploy"]),
+    ("StatefulSet", &["statefulset", "statefulsets", "sts"]),
+    ("DaemonSet", &["daemonset", "daemonsets", "ds"]),
+    ("ReplicaSet", &["replicaset", "replicasets", "rs"]),
+    ("Job", &["job", "jobs"]),
+    ("CronJob", &["cronjob", "cronjobs", "cj"]),
+];
+
+/// What kubectl prints and people type for it, such as `po/web-1`, `deployment.apps/web` or the name of an Epitaph, in words of the search.
+fn wanted(all: &[Epitaph], what: &str) -> String {
+    let (kind, name) = what.split_once('/').unwrap_or(("epitaph", what));
+    let kind = kind.to_lowercase();
+    let kind = kind.split_once('.').map_or(kind.as_str(), |(kind, _group)| kind);
+    match kind {
+        // `kubectl get epitaphs` shows their names first.
+        "epitaph" | "epitaphs" => all
+            .iter()
+            .find(|epitaph| epitaph.object.name_any() == name)
+            .map_or_else(|| what.to_owned(), |epitaph| epitaph.report.pod.uid.clone()),
+        "pod" | "pods" | "po" => name.to_owned(),
+        _ => WORKLOADS
+            .iter()
+            .find(|(_, names)| names.contains(&kind))
+            .map_or_else(|| what.to_owned(), |(kind, _)| format!("{kind}/{name}")),
+    }
+}
+
 /// `all`: the latest first. Without a name, the latest.
 fn find<'a>(all: &'a [Epitaph], what: Option<&str>) -> Option<(&'a Epitaph, Story)> {
     let latest = all.first()?;
-    let what = what.map_or_else(|| latest.report.pod.uid.clone(), str::to_owned);
+    let what = what.map_or_else(|| latest.report.pod.uid.clone(), |what| wanted(all, what));
     let mut search = Search::new(Wanted::new(&what));
     let mut counts = Counts::default();
     // In the order of time: what came before counts.
@@ -141,7 +178,7 @@ fn read(line: &str) -> Option<Report> {
 }
 
 fn not_found(args: &WhyArgs, place: Place<'_>) -> Failure {
-    let of = args.what.as_deref().map_or_else(
+    let of = asked(args).as_deref().map_or_else(
         || "that the selector matches".to_owned(),
         |what| format!("of `{}`", shown(what)),
     );
@@ -157,7 +194,8 @@ fn not_found(args: &WhyArgs, place: Place<'_>) -> Failure {
 
 async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: &Failure) -> Result<Exit, Failure> {
     let mut all = events::instead(cluster, place, failure).await?;
-    let name = args.what.as_deref().map(|what| what.rsplit('/').next().unwrap_or(what));
+    let what = asked(args);
+    let name = what.as_deref().map(|what| what.rsplit('/').next().unwrap_or(what));
     all.retain(|event| name.is_none_or(|name| events::object(event).1.starts_with(name)));
     if all.is_empty() {
         return Err(not_found(args, place));
@@ -173,7 +211,41 @@ async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: 
 
 #[cfg(test)]
 mod tests {
+    use epitaph_core::render::resource::{EpitaphPod, EpitaphReport};
+    use kube::api::DynamicObject;
+
     use super::*;
+
+    #[test]
+    fn what_kubectl_prints_and_people_type_is_found() {
+        let epitaph = |pod: &str| Epitaph {
+            namespace: "shop".to_owned(),
+            report: EpitaphReport {
+                pod: EpitaphPod {
+                    name: pod.to_owned(),
+                    uid: format!("uid-of-{pod}"),
+                },
+                ..EpitaphReport::default()
+            },
+            object: DynamicObject::new(&format!("{pod}.0123abcd"), &EPITAPHS.resource()),
+        };
+        let all = ["web-1", "web-2"].map(epitaph);
+        for (asked, expected) in [
+            ("web-2.0123abcd", "uid-of-web-2"),
+            ("epitaph.epitaph.dev/web-1.0123abcd", "uid-of-web-1"),
+            ("epitaphs/web-1.0123abcd", "uid-of-web-1"),
+            ("epitaph/web-1", "epitaph/web-1"),
+            ("web-1", "web-1"),
+            ("po/web", "web"),
+            ("Pods/web-1", "web-1"),
+            ("deployment.apps/web", "Deployment/web"),
+            ("sts/db", "StatefulSet/db"),
+            ("cronjobs.batch/night", "CronJob/night"),
+            ("shop/web-1", "shop/web-1"),
+        ] {
+            assert_eq!(wanted(&all, asked), expected, "{asked}");
+        }
+    }
 
     #[test]
     fn an_endpoint_that_was_ready_after_the_stop_signal() {

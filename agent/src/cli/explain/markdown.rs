@@ -118,12 +118,13 @@ pub fn markdown() -> String {
         names,
         meaning,
         verdicts,
-    } in WORDS
+    } in typed::words()
     {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let link = |name: &&str| match by_headline(name) {
             Some(_) => format!("[`{name}`](#{name})"),
             None if node::by_headline(name).is_some() => format!("[`{name}`](#shutdowns-of-the-node)"),
+            None if held::by_headline(name).is_some() => format!("[`{name}`](#pods-that-are-held)"),
             None => format!("[`{name}`](#lost-nodes)"),
         };
         let verdicts: Vec<String> = verdicts.iter().map(link).collect();

@@ -1,6 +1,7 @@
 //! What remedies lead to: two recordings of real processes each, of one that got the remedy, and of one that does what it asks for. Judged
 //! again here, written to docs/verdicts.md.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -8,342 +9,17 @@ use epitaph_core::correlate::{Correlator, Limits};
 use epitaph_core::decode::decode;
 use epitaph_core::report::{Report, Termination};
 use epitaph_core::verdict::table::by_headline;
+use epitaph_core::verdict::{Case, judge, remedies, remedies_of};
 
 use crate::recording::Reader;
 
-/// A remedy, and a process that does what it asks for.
-struct Play {
-    /// The recording with the remedy, of tests/corpus/stories.
-    before: &'static str,
-    /// The part of the remedy that is followed.
-    part: &'static str,
-    change: &'static str,
-    after: &'static str,
-    program: Program,
-    then: Then,
-}
+mod nodes;
+mod table;
+mod unfollowed;
 
-/// Which program the second recording is of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Program {
-    /// The same, with the change only.
-    Same,
-    Another,
-}
-
-/// What following the remedy gives.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Then {
-    /// A better verdict.
-    Better,
-    /// The same failure, which the exit code now shows to the container runtime and systemd.
-    Shown,
-}
-
-const fn play(before: &'static str, part: &'static str, change: &'static str, after: &'static str) -> Play {
-    Play {
-        before,
-        part,
-        change,
-        after,
-        program: Program::Same,
-        then: Then::Better,
-    }
-}
-
-/// The second recording is of another program, which does what the remedy asks for.
-const fn other(before: &'static str, part: &'static str, change: &'static str, after: &'static str) -> Play {
-    Play {
-        program: Program::Another,
-        ..play(before, part, change, after)
-    }
-}
-
-/// See [`Then::Shown`].
-const fn shown(before: &'static str, part: &'static str, change: &'static str, after: &'static str) -> Play {
-    Play {
-        then: Then::Shown,
-        ..play(before, part, change, after)
-    }
-}
-
-const HANDLER: &str = "the program has a SIGTERM handler that exits with 0";
-const DRAIN: &str = "the server accepts until its clients have stopped connecting, and answers every request";
-
-const EXEC: &str = "the shell starts the program with `exec`";
-const LONGER: &str = "the grace period is longer than the shutdown";
-const BELOW: &str = "the program below the init has a handler";
-const ASKED: &str = "the stop command of the container runtime is used";
-const ACCEPT_AND_DRAIN: &str = "load-accept-and-drain";
-
-/// The worst first, as in the table of the verdicts.
-const PLAYS: &[Play] = &[
-    play("killed-by-a-neighbour", "use the stop command", ASKED, "handler-exits-0"),
-    play("killed-by-a-stranger", "use the stop command", ASKED, "handler-exits-0"),
-    other("killed-within-the-grace", "use the stop command", ASKED, "handler-exits-0"),
-    other(
-        "bash-waits-in-the-foreground",
-        "start the program with `exec`",
-        EXEC,
-        "handler-exits-0",
-    ),
-    play(
-        "force-killed",
-        "with a grace period",
-        "a stop signal comes first",
-        "handler-exits-0",
-    ),
-    play(
-        "force-killed-cgroup-kill",
-        "with a grace period",
-        "a stop signal comes first",
-        "handler-exits-0",
-    ),
-    play(
-        "blocked",
-        "unblock the signal",
-        "the signal is not blocked, and its handler exits with 0",
-        "handler-exits-0",
-    ),
-    other(
-        "tini-blocked",
-        "read it with sigwait",
-        "the program reads the signal with sigwait",
-        "sigwait-reader",
-    ),
-    play(
-        "frozen",
-        "thaw the cgroup before the stop",
-        "the cgroup runs",
-        "handler-exits-0",
-    ),
-    play(
-        "stopped-by-a-debugger",
-        "continue the process (SIGCONT) before the stop",
-        "the process runs",
-        "handler-exits-0",
-    ),
-    play("ignored-without-handler", "handle SIGTERM in", HANDLER, "handler-exits-0"),
-    play("ignored-by-choice", "handle SIGTERM in", HANDLER, "handler-exits-0"),
-    play("escape-in-its-name", "handle SIGTERM in", HANDLER, "handler-exits-0"),
-    other("shell-wrapper", "start the program with `exec`", EXEC, "handler-exits-0"),
-    play(
-        "shell-wrapper-foreground",
-        "start the program with `exec`",
-        EXEC,
-        "handler-exits-0",
-    ),
-    play(
-        "node-without-handler",
-        "run a small init such as tini",
-        "tini is PID 1: the process ends at once, and work in flight is lost",
-        "node-below-tini",
-    ),
-    play("tini-ignored", "handle SIGTERM in", BELOW, "tini-exits-143"),
-    other("catatonit-ignored", "handle SIGTERM in", BELOW, "tini-exits-143"),
-    other("s6-svscan-ignored", "handle SIGTERM in", BELOW, "tini-exits-143"),
-    other("supervisord-held-up", "handle SIGTERM in", BELOW, "tini-exits-143"),
-    play("default-action", "install a handler", HANDLER, "handler-exits-0"),
-    other("ruby-without-handler", "handle SIGTERM in", HANDLER, "handler-exits-0"),
-    other("node-below-tini", "install a SIGTERM handler", BELOW, "tini-exits-143"),
-    play("tini-default-action", "install a SIGTERM handler", BELOW, "tini-exits-143"),
-    other("tini-shell", "start the program with `exec`", EXEC, "tini-exits-143"),
-    other("dumb-init-shell", "start the program with `exec`", EXEC, "tini-exits-143"),
-    play(
-        "handler-exits-3",
-        "exit with 0 or with 128",
-        "the program exits with 0",
-        "handler-exits-0",
-    ),
-    play(
-        "handler-exits-3",
-        "exit with 0 or with 128",
-        "the program exits with 143",
-        "handler-exits-143",
-    ),
-    play(
-        "leader-exits-first-then-7",
-        "exit with 0 or with 128",
-        "the program exits with 0",
-        "leader-exits-first",
-    ),
-    play("load-abrupt", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    play("load-abrupt-kept", "keep accepting", DRAIN, "load-accept-and-drain-kept"),
-    other("load-abrupt-ipv6", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    other("load-in-a-network-of-its-own", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    play(
-        "cuts-requests",
-        "finish the requests in flight",
-        "the server answers the open requests before its exit",
-        "drains",
-    ),
-    play(
-        "hangs-up-on-requests",
-        "finish the requests in flight",
-        "the server answers the open requests before its exit",
-        "drains",
-    ),
-    other(
-        "resets-its-backlog",
-        "accept and serve the queued connections",
-        DRAIN,
-        ACCEPT_AND_DRAIN,
-    ),
-    play(
-        "resets-unread-requests",
-        "read all data",
-        "the server reads and answers the requests before its exit",
-        "drains",
-    ),
-    play("load-close-and-drain", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    play(
-        "load-close-and-drain-kept",
-        "keep accepting",
-        DRAIN,
-        "load-accept-and-drain-kept",
-    ),
-    other("load-probed", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    other("refuses", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    other("refuses-ipv6", "keep accepting", DRAIN, ACCEPT_AND_DRAIN),
-    other("slow-handler", "raise the grace period", LONGER, "slow-handler-with-time"),
-    other(
-        "slow-handler-cgroup-kill",
-        "raise the grace period",
-        LONGER,
-        "slow-handler-with-time",
-    ),
-    play(
-        "oom",
-        "memory limit",
-        "the limit is above what the program takes",
-        "memory-enough",
-    ),
-    other(
-        "oom-child",
-        "memory limit",
-        "the limit is above what the program takes",
-        "memory-enough",
-    ),
-    other(
-        "oom-child-hidden",
-        "memory limit",
-        "the limit is above what the program takes",
-        "memory-enough",
-    ),
-    play("unit-default-action", "install a handler", HANDLER, "unit-handler"),
-    other(
-        "trap-forgets-its-server",
-        "start the program with `exec`",
-        EXEC,
-        "handler-exits-0",
-    ),
-    other(
-        "leaves-its-server-behind",
-        "start it in the foreground",
-        "the service is the first process",
-        "handler-exits-0",
-    ),
-    play(
-        "aborts-downloads",
-        "finish the requests in flight",
-        "the server answers the open requests before its exit",
-        "drains",
-    ),
-    other(
-        "cut-below-a-shell-that-cleans-up",
-        "finish the requests in flight",
-        "the server answers the open requests before its exit",
-        "drains",
-    ),
-    other(
-        "cut-below-a-shell",
-        "finish the requests in flight",
-        "the server answers the open requests before its exit",
-        "drains",
-    ),
-    other(
-        "idle-keep-alive",
-        "ends each connection with shutdown(2) before the exit",
-        "the server ends its kept connections before its exit",
-        "load-accept-and-drain-kept",
-    ),
-    shown(
-        "oom-child-hidden",
-        "exit with an error if such a process fails",
-        "the first process exits with an error: the failure stays, and its exit code shows it",
-        "oom-child",
-    ),
-    shown(
-        "cut-below-a-shell-that-cleans-up",
-        "in a shell: `exit $?`",
-        "the shell ends with `exit $?`: the failure stays, and its exit code shows it",
-        "cut-below-a-shell",
-    ),
-];
-
-/// What a remedy for a node leads to, by the rows of docs/shutdowns.md: the command before, its verdict, the part of the remedy, and the
-/// command that the remedy names, with its verdict.
-const MEASURED: &[[&str; 5]] = &[
-    [
-        "shutdown -h now",
-        "bypassed",
-        "Use `systemctl poweroff`",
-        "systemctl poweroff",
-        "graceful",
-    ],
-    [
-        "reboot -f",
-        "unannounced",
-        "reboot with `systemctl reboot`",
-        "systemctl reboot",
-        "graceful",
-    ],
-];
-
-/// Played on a real cluster, by hand: the verdict before, the remedy, the verdict after, and the story with its file below tests/src/cluster.
-const ON_THE_CLUSTER: &[[&str; 5]] = &[
-    [
-        "refused-connections",
-        "the preStop sleep that the advice names: 25 s by kube-proxy's iptables mode, 19 s by nftables; clients lost 781 and 643 connections before, none after",
-        "clean",
-        "placed",
-        "rollouts.rs",
-    ],
-    [
-        "unprotected",
-        "the drop-in of logind.conf that `epitaph doctor` names, then a restart of systemd-logind and the kubelet",
-        "graceful",
-        "drop-in",
-        "node_shutdown/mod.rs",
-    ],
-    [
-        "spoofed",
-        "a restart of the kubelet after the spoofed signal: the next shutdown waits for the pods",
-        "graceful",
-        "spoofed",
-        "node_shutdown/mod.rs",
-    ],
-];
-
-const OWN_FAULT: &str = "the remedy is in the program, and its log or core dump has the reason";
-
-const NO_RECORDING: &str = "no story plays the program with a larger limit";
-
-/// Stories whose remedy no story follows, each with the reason.
-const NOT_PLAYED: &[(&str, &str)] = &[
-    ("abort", OWN_FAULT),
-    ("abort-as-pid-1", OWN_FAULT),
-    ("abort-with-core", OWN_FAULT),
-    ("segmentation-fault", OWN_FAULT),
-    ("exits-1-by-itself", OWN_FAULT),
-    ("exits-1-beside-the-host", OWN_FAULT),
-    (
-        "never-acknowledged",
-        "the remedy is on the way to the clients, and no story has one that can be mended",
-    ),
-    ("cut-by-the-kill", NO_RECORDING),
-    ("tini-slow", NO_RECORDING),
-];
+use nodes::{MEASURED, ON_THE_CLUSTER};
+use table::{PLAYS, Program, Then};
+use unfollowed::{NOT_PLAYED, UNFOLLOWED};
 
 fn judged(name: &str) -> Termination {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/corpus/stories/{name}.epitaph"));
@@ -369,6 +45,8 @@ fn a_process_that_does_what_a_remedy_asks_for_has_a_better_verdict() {
         let (before, after) = (judged(play.before), judged(play.after));
         let code = |of: &Termination| of.facts.exit.map(|exit| exit.status.reported_code());
         let is_shown = code(&before) == Some(0) && code(&after) != Some(0);
+        let of_a_stop = |of: &Termination| [0, 128 + 15].map(Some).contains(&code(of));
+        let is_agreed = !of_a_stop(&before) && of_a_stop(&after);
         let (before, after) = (before.verdict, after.verdict);
         let remedy = before.remedy.unwrap_or_default();
         if !remedy.contains(play.part) {
@@ -379,6 +57,7 @@ fn a_process_that_does_what_a_remedy_asks_for_has_a_better_verdict() {
         let is_right = match play.then {
             Then::Better => is_better,
             Then::Shown => is_shown,
+            Then::Agreed => is_agreed && [before.headline, after.headline] == ["clean"; 2],
         };
         if !is_right {
             wrong.push(format!(
@@ -410,39 +89,51 @@ fn a_command_that_a_remedy_of_a_node_names_was_measured() {
     }
 }
 
-/// A remedy in the words of its kind: without its numbers and the names of programs.
-fn words(remedy: &str) -> String {
-    let mut words = String::new();
-    for (i, part) in remedy.split('`').enumerate() {
-        words.push_str(if i % 2 == 0 { part } else { "…" });
-    }
-    let is_number = |word: &&str| word.chars().next().is_some_and(|first| first.is_ascii_digit());
-    words
-        .split_whitespace()
-        .filter(|word| !is_number(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+/// The names of the remedies of one story whose words have this part.
+fn followed(before: &Termination, part: &str) -> Vec<&'static str> {
+    let case = Case::new(&before.facts, before.kubernetes.as_deref());
+    let given = remedies_of(&case, &judge(&case));
+    let with_part = given.into_iter().filter(|(_, words)| words.contains(part));
+    with_part.map(|(remedy, _)| remedy.name).collect()
 }
 
-/// By remedy: what one story is told is followed once, for whichever story.
+/// By name of the remedy: the stories before and after.
+fn pairs() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
+    let mut pairs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for play in PLAYS {
+        for name in followed(&judged(play.before), play.part) {
+            pairs.entry(name).or_default().push((play.before, play.after));
+        }
+    }
+    pairs
+}
+
+/// Why no recording follows it.
+fn unfollowed(name: &str) -> Option<&'static str> {
+    let is_its = |(_, names): &&(&str, &[&str])| names.contains(&name);
+    UNFOLLOWED.iter().find(is_its).map(|(reason, _)| *reason)
+}
+
 #[test]
-fn every_remedy_of_a_story_is_followed_or_has_a_reason() {
-    let followed: std::collections::BTreeSet<String> = PLAYS
-        .iter()
-        .map(|play| words(&judged(play.before).verdict.remedy.unwrap_or_default()))
-        .chain(
-            NOT_PLAYED
-                .iter()
-                .map(|(name, _)| words(&judged(name).verdict.remedy.unwrap_or_default())),
-        )
-        .collect();
-    let missing: Vec<String> = stories()
-        .into_iter()
-        .filter_map(|name| Some((judged(&name).verdict.remedy?, name)))
-        .filter(|(remedy, _)| !followed.contains(&words(remedy)))
-        .map(|(remedy, name)| format!("{name}: {remedy}"))
-        .collect();
-    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+fn every_remedy_is_followed_by_a_recording_or_has_one_reason() {
+    let pairs = pairs();
+    let mut wrong = Vec::new();
+    for remedy in remedies() {
+        match (pairs.get(remedy.name), unfollowed(remedy.name)) {
+            (Some(_), None) | (None, Some(_)) => {}
+            (None, None) => wrong.push(format!(
+                "{} has neither a play nor a reason: {}",
+                remedy.name, remedy.helps_if
+            )),
+            (Some(pairs), Some(reason)) => wrong.push(format!("{} is played ({pairs:?}) in spite of: {reason}", remedy.name)),
+        }
+    }
+    for name in UNFOLLOWED.iter().flat_map(|(_, names)| *names) {
+        if !remedies().any(|remedy| remedy.name == *name) {
+            wrong.push(format!("{name} is not a remedy"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 fn stories() -> Vec<String> {
@@ -511,6 +202,25 @@ pub fn markdown() -> String {
     );
     for [verdict, what, then, story, _] in ON_THE_CLUSTER {
         let _ = writeln!(out, "| `{verdict}` | {what} | `{then}` | `{story}` |");
+    }
+    out.push_str(
+        "\nThe whole table of remedies of containers and units: a remedy is given where its condition holds and that of no remedy before it\n\
+         does. Of each, the recordings before and after, or why there are none.\n\n\
+         | remedy | helps if | played |\n|---|---|---|\n",
+    );
+    let pairs = pairs();
+    for remedy in remedies() {
+        let played = match pairs.get(remedy.name) {
+            Some(pairs) => {
+                let pairs: Vec<String> = pairs
+                    .iter()
+                    .map(|(before, after)| format!("`{before}` → `{after}`"))
+                    .collect();
+                pairs.join(", ")
+            }
+            None => unfollowed(remedy.name).unwrap_or_default().to_owned(),
+        };
+        let _ = writeln!(out, "| `{}` | {} | {played} |", remedy.name, remedy.helps_if);
     }
     out.push_str("\nNot followed by a story:\n\n");
     for (reason, names) in reasons() {

@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 
 use epitaph_core::input::ProbeState;
 
+use super::Width;
 use crate::source::kernel::probes::{PROBES, Probe, RESET_FUNCTIONS};
-use epitaph_story::story::paragraph as wrap;
 
 /// None: no probe has the name.
-pub(super) fn in_full(name: &str) -> Option<String> {
+pub(super) fn in_full(name: &str, width: Width) -> Option<String> {
     let probe = probe(name)?;
     let name = probe.tracepoint;
-    let mut out = format!("{name} (a probe: an eBPF program at this tracepoint of the kernel)\n");
+    let mut out = width.title(&format!("{name} (a probe: an eBPF program at this tracepoint of the kernel)"));
     for (title, text) in [
         ("What it shows", probe.shows),
         ("What is not known without it", probe.without),
     ] {
-        let _ = write!(out, "\n{title}\n{}", wrap(text, 78, "  "));
+        let _ = write!(out, "\n{title}\n{}", width.paragraph(text, "  "));
     }
     let state = format!(
         "The first lines of `epitaph watch`, `/readyz` of the agent and the metric epitaph_probe_state{{probe=\"{name}\"}} show the probe's \
          state on a machine; `epitaph doctor` shows the reason and the remedy. docs/kernels.md has the state on each kernel."
     );
-    let _ = write!(out, "\nWhether it is active\n{}", wrap(&state, 78, "  "));
+    let _ = write!(out, "\nWhether it is active\n{}", width.paragraph(&state, "  "));
     Some(out)
 }
 
@@ -64,13 +64,13 @@ mod tests {
               a machine; `epitaph doctor` shows the reason and the remedy. docs/kernels.md
               has the state on each kernel.
         "#]]
-        .assert_eq(&explain(&["inet_sk_error_report"]).unwrap());
+        .assert_eq(&explain(&["inet_sk_error_report"], None).unwrap());
         for probe in PROBES {
-            assert!(explain(&[probe.tracepoint]).is_ok(), "{}", probe.tracepoint);
+            assert!(explain(&[probe.tracepoint], None).is_ok(), "{}", probe.tracepoint);
         }
-        assert_eq!(explain(&["tcp_v6_send_reset"]), explain(&["tcp_send_reset"]));
+        assert_eq!(explain(&["tcp_v6_send_reset"], None), explain(&["tcp_send_reset"], None));
         for lock in ["lock", "inhibitor", "delay-lock"] {
-            assert!(explain(&[lock]).unwrap().contains("unprotected"), "{lock}");
+            assert!(explain(&[lock], None).unwrap().contains("unprotected"), "{lock}");
         }
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::error;
 
 fn check(verdict: Option<&str>, expected: Expect) {
-    expected.assert_eq(&explain(verdict.as_slice()).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
+    expected.assert_eq(&explain(verdict.as_slice(), None).unwrap_or_else(|e| format!("error: {}\n", error::lines(&e))));
 }
 
 /// Programs, such as grep, get a line for each name.
@@ -34,28 +34,28 @@ fn an_alert_has_the_words_of_its_runbook() {
     check(
         Some("EpitaphTaintLeftBehind"),
         expect![[r#"
-        EpitaphTaintLeftBehind (an alert; docs/runbooks/EpitaphTaintLeftBehind.md)
+            EpitaphTaintLeftBehind (an alert; docs/runbooks/EpitaphTaintLeftBehind.md)
 
-        What it means
-          A node is ready and has the taint `node.kubernetes.io/out-of-service`, set
-          while the node was lost, or set on the wrong node by mistake. With effect
-          `NoExecute` the taint evicts pods and keeps new ones away; with `NoSchedule`
-          it only keeps new ones away.
+            What it means
+              A node is ready and has the taint `node.kubernetes.io/out-of-service`, set
+              while the node was lost, or set on the wrong node by mistake. With effect
+              `NoExecute` the taint evicts pods and keeps new ones away; with `NoSchedule`
+              it only keeps new ones away.
 
-        What proves it
-          `epitaph_node_out_of_service{ready="true"}`, and `kubectl get node NODE -o
-          jsonpath={.spec.taints}`.
+            What proves it
+              `epitaph_node_out_of_service{ready="true"}`, and `kubectl get node NODE -o
+              jsonpath={.spec.taints}`.
 
-        What to do
-          1. Check that the node is really repaired: a machine that was only paused
-             may run old containers for some seconds; the verdict `duplicate-run`
-             in the pods' traces shows that.
-          2. `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`
+            What to do
+              1. Check that the node is really repaired: a machine that was only paused
+                 may run old containers for some seconds; the verdict `duplicate-run` in
+                 the pods' traces shows that.
+              2. `kubectl taint nodes NODE node.kubernetes.io/out-of-service-`
 
-        When to silence
-          While the node is kept empty on purpose; `kubectl cordon` is the better tool
-          for that.
-    "#]],
+            When to silence
+              While the node is kept empty on purpose; `kubectl cordon` is the better tool
+              for that.
+        "#]],
     );
 }
 
@@ -66,14 +66,14 @@ fn an_alert_about_several_verdicts_has_the_remedy_of_each() {
         let Some((alert, _)) = alerts::alert_of(row) else {
             continue;
         };
-        let shown = explain(&[alert]).unwrap();
+        let shown = explain(&[alert], None).unwrap();
         let (_, verdicts) = shown.split_once("Its verdicts").expect(alert);
         let begin = format!("\n  {} (", row.headline);
         let remedy = verdicts.split_once(&begin).expect(row.headline).1;
         let squeezed = |text: &str| text.split_whitespace().collect::<String>();
         assert!(squeezed(remedy).contains(&squeezed(row.remedy)), "{}", row.headline);
     }
-    assert!(!explain(&["EpitaphAgentDown"]).unwrap().contains("Its verdicts"));
+    assert!(!explain(&["EpitaphAgentDown"], None).unwrap().contains("Its verdicts"));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn all_with_a_line_each() {
             ! oom-killed             The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.
             ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
-            ! killed-by-other        The main process was killed by a sender that is neither the runtime nor the process itself; or a process from outside killed a process to which the stop signal had been forwarded, or a program below a main process that exited cleanly, or passed the program's status on.
+            ! killed-by-other        A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself.
             ! stuck                  The grace period ended long ago, and the process is still running.
             ! runtime-failed         The container runtime did not start the program of the container, or lost the container.
             ! truncated-by-shutdown  The shutdown of the node ended the process before the process had finished and before its own grace period was over.
@@ -152,7 +152,7 @@ fn all_with_a_line_each() {
             What holds a pod that is still Terminating although its containers have exited:
 
               held-by-runtime    The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.
-              held-by-sandbox    All containers have exited, and the stop of the pod's sandbox (its pause process and its network) is not done: its process runs, or the kubelet reports that it cannot stop it, or its process is gone and the kubelet has not reported the containers' exits, as long as it waits for that stop.
+              held-by-sandbox    All containers have exited, and the pod's sandbox (the pause process and the pod's network) is not stopped yet.
               held-by-network    The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.
               held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod.
               held-by-kubelet    No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up, or an admission webhook or policy refuses the kubelet's deletion of the pod.
@@ -205,23 +205,32 @@ fn all_with_a_line_each() {
                         140, 141, 143, 159, 165, 200, 203, 217, 226, 255
             signals     SIGKILL, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGSEGV, SIGABRT, SIGILL, SIGSYS, SIGBUS,
                         SIGFPE, SIGUSR1, SIGUSR2, SIGPIPE, SIGRTMIN+3, SIGTERM ignored, SIGTERM was ignored
-            reasons     Killed, OOMKilled, OOM, oom-kill, unclean, Error, CrashLoopBackOff, BackOff,
-                        Completed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway
-                        Timeout, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
+            reasons     Killed, 502, 502 Bad Gateway, 503, 504, 503 Service Unavailable, 504 Gateway Timeout,
+                        StartError, RunContainerError, ContainerCannotRun, CreateContainerError, Segmentation
+                        fault, Aborted, Bad system call, seccomp, 200/CHDIR, 203/EXEC, 217/USER,
+                        226/NAMESPACE, Unknown, StopSignalIgnored, stop signal ignored, OOMKilled, OOM,
+                        oom-kill, out of memory, oom killer, unclean, Error, CrashLoopBackOff, BackOff,
+                        Completed, ECONNREFUSED, connection refused, connect: connection refused, ECONNRESET,
                         connection reset by peer, connection reset, EPIPE, broken pipe, unexpected EOF, socket
                         hang up, upstream prematurely closed connection, Terminating, RestartingAllContainers,
-                        AllContainersRestarting, RestartAllContainers, stopSignal, lifecycle.stopSignal,
-                        ContainerStopSignals, ContainerStatusUnknown, StartError, RunContainerError,
-                        ContainerCannotRun, CreateContainerError, Segmentation fault, Aborted, Bad system
-                        call, seccomp, 200/CHDIR, 203/EXEC, 217/USER, 226/NAMESPACE, Unknown, Evicted,
-                        Terminated, NodeStatusUnknown, NodeNotReady, NotReady, node gone,
+                        AllContainersRestarting, RestartAllContainers, restarts in place, restartPolicyRules,
+                        systemd-oomd, earlyoom, nohang, oomd, worker, helper, exec-probe, pre-stop,
+                        exec-session, from-outside, unattributed, TerminationHeld, FailedKillPod,
+                        TerminationStuck, terminationGracePeriodSeconds, gracePeriodSeconds, grace period,
+                        grace, ScaleDown, Disrupted, cluster autoscaler, autoscaler, Karpenter, NodePool,
+                        aws-node-termination-handler, node-termination-handler, stopSignal,
+                        lifecycle.stopSignal, ContainerStopSignals, sidecar, sidecars, native sidecar,
+                        disagrees, kubectl shows, wrong status, endpoint, endpoints, EndpointSlice,
+                        ContainerStatusUnknown, Evicted, Evict, evictionHard, evictionSoft, eviction,
+                        Terminated, Preempting, Preempted, Unhealthy, FailedPreStopHook, preStop, preStop
+                        hook, lifecycle.preStop, DeadlineExceeded, ImagePullBackOff, ErrImagePull, Killing,
+                        finalizer, finalizers, NodeStatusUnknown, NodeNotReady, NotReady, node gone,
                         TaintManagerEviction, DeletionByTaintManager, PodStuckOnLostNode, node.lost, pod.lost,
                         out-of-service, node.kubernetes.io/out-of-service, FailedAttachVolume, Multi-Attach,
-                        NodeLost, NodeShutdown, Shutdown, Preempting, Preempted, Unhealthy, FailedPreStopHook,
-                        preStop, preStop hook, lifecycle.preStop, StopSignalIgnored, stop signal ignored,
-                        Rebooted, reboot, node reboot, down, node down, node.down, lock, inhibitor, inhibitor
-                        lock, delay lock, block lock, systemd-inhibit, DeadlineExceeded, ImagePullBackOff,
-                        ErrImagePull, core-dump, dumped, watchdog, timeout, start-limit-hit, exit-code, signal
+                        NodeLost, NodeShutdown, Shutdown, Rebooted, reboot, node reboot, down, node down,
+                        node.down, lock, inhibitor, inhibitor lock, delay lock, block lock, systemd-inhibit,
+                        drain, drained, kubectl drain, cordon, cordoned, core-dump, dumped, watchdog, timeout,
+                        start-limit-hit, exit-code, signal
             probes      cgroup_mkdir, cgroup_rmdir, sched_process_exit, sched_process_exec, mark_victim,
                         signal_deliver, signal_generate, inet_sock_set_state, tcp_send_reset,
                         tcp_receive_reset, inet_sk_error_report
@@ -333,12 +342,9 @@ fn what_kubectl_shows() {
               truncated-by-shutdown  The shutdown of the node ended the process before the
                                      process had finished and before its own grace period
                                      was over.
-              killed-by-other        The main process was killed by a sender that is
-                                     neither the runtime nor the process itself; or a
-                                     process from outside killed a process to which the
-                                     stop signal had been forwarded, or a program below a
-                                     main process that exited cleanly, or passed the
-                                     program's status on.
+              killed-by-other        A signal killed the main process, and the sender of
+                                     the signal is neither the container runtime (or
+                                     systemd) nor the main process itself.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -349,7 +355,7 @@ fn what_kubectl_shows() {
     check(
         Some("oomkilled"),
         expect![[r#"
-            OOMKilled, OOM, oom-kill
+            OOMKilled, OOM, oom-kill, out of memory, oom killer
               The OOM killer killed a process of the container: perhaps not the main
               process, and perhaps long before the container exited: the reason stays in
               the status once any process was killed. A kill of the main process can also
@@ -511,16 +517,19 @@ fn the_documentation_lists_what_the_code_has() {
 
 #[test]
 fn several_names_are_explained_one_after_the_other() {
-    let both = explain(&["oom-killed", "crashed"]).unwrap();
-    assert_eq!(both, [one("oom-killed").unwrap(), one("crashed").unwrap()].join("\n"));
+    let both = explain(&["oom-killed", "crashed"], None).unwrap();
+    assert_eq!(
+        both,
+        [one("oom-killed", Width(None)).unwrap(), one("crashed", Width(None)).unwrap()].join("\n")
+    );
     // The words of one name are one name.
-    assert_eq!(explain(&["exit", "code", "137"]), one("137"));
-    let refused = explain(&["oom-killed", "crashd"]).unwrap_err();
+    assert_eq!(explain(&["exit", "code", "137"], None), one("137", Width(None)));
+    let refused = explain(&["oom-killed", "crashd"], None).unwrap_err();
     assert_eq!(
         (refused.name.as_str(), refused.nearest),
         ("crashd", vec!["crashed".to_owned()])
     );
-    assert_eq!(explain(&["no", "such", "thing"]).unwrap_err().name, "no such thing");
+    assert_eq!(explain(&["no", "such", "thing"], None).unwrap_err().name, "no such thing");
 }
 
 #[test]
@@ -536,17 +545,18 @@ fn a_part_of_several_names_suggests_them() {
 /// Each command that is recommended is one that is accepted, and shows all verdicts that fit.
 #[test]
 fn the_recommended_list_shows_every_verdict_that_fits() {
-    for Word { names, verdicts, .. } in WORDS {
-        let text = one(names[0]).unwrap();
+    for &Word { names, verdicts, .. } in typed::words() {
+        let text = one(names[0], Width(None)).unwrap();
         let Some((_, list)) = text.rsplit_once("epitaph list --since 1h") else {
             assert!(
-                verdicts.iter().any(|verdict| loss_verdict::by_headline(verdict).is_some()),
+                verdicts.iter().any(|verdict| loss_verdict::by_headline(verdict).is_some())
+                    || text.contains("--field-selector reason=TerminationHeld"),
                 "{text}"
             );
             continue;
         };
         let list = list.lines().next().unwrap();
-        for verdict in verdicts {
+        for verdict in verdicts.iter().filter(|verdict| held::by_headline(verdict).is_none()) {
             let shown = match list {
                 " --unclean" => by_headline(verdict).is_some_and(|row| row.unclean),
                 list => list.split(" --verdict ").any(|of| of == *verdict),
@@ -559,13 +569,13 @@ fn the_recommended_list_shows_every_verdict_that_fits() {
 #[test]
 fn what_lists_and_tools_show_of_a_node_leads_to_its_shutdowns() {
     for name in ["down", "reboot", "Rebooted"] {
-        let text = one(name).unwrap();
+        let text = one(name, Width(None)).unwrap();
         assert!(text.contains("epitaph why NODE ") && text.contains("unannounced "), "{text}");
     }
     for name in ["NotReady", "node gone"] {
-        assert!(one(name).unwrap().contains("component=observer"), "{name}");
+        assert!(one(name, Width(None)).unwrap().contains("component=observer"), "{name}");
     }
-    assert!(one("preStop").unwrap().contains("prestop-overran"));
-    assert!(one("SIGTERM ignored").unwrap().contains("ignored-stop-signal"));
+    assert!(one("preStop", Width(None)).unwrap().contains("prestop-overran"));
+    assert!(one("SIGTERM ignored", Width(None)).unwrap().contains("ignored-stop-signal"));
     assert_eq!(verdict("down"), Ok(()));
 }

@@ -185,7 +185,7 @@ mod tests {
             problem  journal  /srv/epitaph/journal (`journal.directory`) cannot be written: /srv: Input/output error; without a journal, a restart forgets terminations in progress, and `epitaph why` and `list` find nothing
                               remedy: check the disk of /srv (`dmesg`), or set `journal.directory` to a directory on a disk that is writable
             6 problems: the agent here would keep no journal, or none over a reboot
-        "#]].assert_eq(&text(&findings));
+        "#]].assert_eq(&text(&findings, None));
     }
 
     #[test]

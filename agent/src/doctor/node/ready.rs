@@ -1,7 +1,7 @@
 //! Readiness for a shutdown as the agent knows it: from the inputs about the node, for the metric. Pure.
 //!
 //! Without the kubelet's configuration the bus still shows whether the kubelet holds its lock: it takes none without grace periods, and
-//! none where logind would not wait long enough. A node about which nothing is known is not "not ready".
+//! none where logind would not wait long enough. A node about which nothing is known is not "not ready": it is unknown.
 
 use std::time::Duration;
 
@@ -69,8 +69,6 @@ pub struct Readiness {
     kubelet: Option<Result<KubeletShutdown, String>>,
     limit: Option<Duration>,
     is_locked: Option<bool>,
-    /// The locks were known once: a bus that is away makes them unknown, and the metric stays.
-    has_seen_locks: bool,
     is_shutting_down: bool,
 }
 
@@ -89,7 +87,6 @@ impl Readiness {
             NodeEvent::DelayLimit { limit } => self.limit = Some(*limit),
             NodeEvent::Inhibitors { locks } => {
                 self.is_locked = Some(locks.iter().any(|lock| lock.is_kubelets()));
-                self.has_seen_locks = true;
             }
             NodeEvent::Bus { state } => {
                 // Read again after a connection.
@@ -109,11 +106,10 @@ impl Readiness {
         true
     }
 
-    /// None while neither the kubelet's configuration nor the locks of a node are known. A file that the agent cannot read is no proof of
-    /// anything.
+    /// Unknown on a node where neither the bus nor the kubelet has answered, from the agent's start on: without a series the node would look
+    /// ready. None on another machine without a kubelet's configuration. A file that the agent cannot read is no proof of anything.
     pub fn states(&self) -> Option<[(ReadyCheck, ReadyState); 3]> {
-        let by_bus = self.is_node && (self.is_locked.is_some() || self.has_seen_locks);
-        if self.kubelet.is_none() && !by_bus {
+        if self.kubelet.is_none() && !self.is_node {
             return None;
         }
         let kubelet = self.kubelet.as_ref().and_then(|config| config.as_ref().ok());
@@ -123,7 +119,7 @@ impl Readiness {
             ReadyCheck::Delay => need.zip(self.limit).map(|(need, limit)| limit >= need),
             ReadyCheck::Lock => match (need, self.is_shutting_down) {
                 (Some(need), false) if !need.is_zero() => self.is_locked,
-                (None, false) if by_bus => self.is_locked,
+                (None, false) if self.is_node => self.is_locked,
                 // Without periods the kubelet takes none, which `periods` reports.
                 _ => None,
             },
@@ -221,7 +217,6 @@ mod tests {
     #[test]
     fn the_bus_of_a_node_shows_the_lock_without_any_file() {
         let of_node = |events: &[NodeEvent]| shown_by(Readiness::new(true), events);
-        assert_eq!(of_node(&[limit(5)]), "nothing");
         let held = "periods unknown, delay unknown, lock ready";
         assert_eq!(of_node(&[limit(60), locks(&["kubelet"])]), held);
         let missing = "periods unknown, delay unknown, lock not_ready";
@@ -233,7 +228,10 @@ mod tests {
                 reason: "gone".to_owned(),
             },
         };
-        assert_eq!(of_node(&[locks(&["kubelet"]), away]), unknown);
+        // Nothing has answered, or one of both is not to be had.
+        for events in [vec![], vec![limit(5)], vec![away.clone()], vec![locks(&["kubelet"]), away]] {
+            assert_eq!(of_node(&events), unknown);
+        }
         // What the kubelet answers later counts.
         assert_eq!(
             of_node(&[locks(&[]), limit(5), kubelet(0)]),

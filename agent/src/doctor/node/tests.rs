@@ -114,9 +114,9 @@ fn shutdown(kubelet: &mut FoundKubelet) -> &mut Shutdown {
 fn check(findings: &[Finding], expect: Expect) {
     let usual = examined(well());
     let changed: Vec<Finding> = findings.iter().filter(|finding| !usual.contains(finding)).cloned().collect();
-    let whole = text(findings);
+    let whole = text(findings, None);
     let conclusion = whole.lines().last().unwrap();
-    let changed = text(&changed);
+    let changed = text(&changed, None);
     let lines = changed.lines().filter(|line| *line != conclusion);
     let shown: String = lines.chain([conclusion]).flat_map(|line| [line, "\n"]).collect();
     expect.assert_eq(&shown);
@@ -138,7 +138,7 @@ fn a_node_on_which_everything_holds() {
         ok       pods                   the grace periods of all 2 pods fit into their phases
         this node would shut its pods down gracefully
     "#]]
-    .assert_eq(&text(&findings));
+    .assert_eq(&text(&findings, None));
     let object: serde_json::Value = serde_json::from_str(&json(&findings)).unwrap();
     assert_eq!(
         (&object["exit_code"], &object["findings"][0]["topic"]),
@@ -679,7 +679,7 @@ fn what_is_not_visible_is_unknown_and_a_machine_without_a_kubelet_is_not_a_node(
         unknown  commands         the version of systemd is not known
         nothing wrong was found, and 4 checks were not possible: whether this node would shut its pods down gracefully is not known
     "#]]
-    .assert_eq(&text(&hidden));
+    .assert_eq(&text(&hidden, None));
     let none = examine(&Node {
         kubelet: Kubelet::None,
         ..node
@@ -687,7 +687,7 @@ fn what_is_not_visible_is_unknown_and_a_machine_without_a_kubelet_is_not_a_node(
     expect![[r#"
         note     kubelet  no kubelet runs: no program, unit or known configuration of a kubelet was found, and nothing is to be checked of a node's shutdown
     "#]]
-    .assert_eq(&text(&none));
+    .assert_eq(&text(&none, None));
 }
 
 #[test]

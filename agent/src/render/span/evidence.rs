@@ -37,11 +37,11 @@ fn is_shown(line: &Evidence, t: &Termination, has_root: bool) -> bool {
 }
 
 fn of_traffic(traffic: &Traffic, at: Boot) -> bool {
-    let spans = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
+    let spans = [traffic.refused.all, traffic.reset, traffic.cut, traffic.rejected];
     // These are attributes only if the sockets were observed.
     let counts = [
         traffic.accepted,
-        traffic.undecided,
+        traffic.undecided.all,
         traffic.idle_closed,
         traffic.kubelet.refused,
         traffic.kubelet.broken,

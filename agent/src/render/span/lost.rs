@@ -33,9 +33,9 @@ pub fn node_lost(lost: &NodeLost, (offset, api): (WallOffset, Option<ApiClock>),
     a.maybe(key::NODE_RENEWED_AT, lost.renewed.map(|renewed| renewed.rfc3339()));
     a.text(key::NODE_AGENT, lost.agent.name());
     a.flag(key::NODE_POWERED_OFF, lost.powered_off);
-    a.some(key::NODE_PODS_STUCK, lost.stuck as u64);
-    a.some(key::NODE_PODS_GONE, lost.gone as u64);
-    a.flag(key::NODE_PODS_PARTIAL, lost.has_dropped);
+    a.some(key::NODE_PODS_STUCK, lost.pods.stuck as u64);
+    a.some(key::NODE_PODS_GONE, lost.pods.gone as u64);
+    a.flag(key::NODE_PODS_PARTIAL, lost.pods.has_dropped);
     a.text(key::NODE_ENDED_BY, lost.ended_by.name());
     if let Some(unwatched) = lost.unwatched {
         a.seconds(key::NODE_UNWATCHED, unwatched);
@@ -49,7 +49,12 @@ pub fn node_lost(lost: &NodeLost, (offset, api): (WallOffset, Option<ApiClock>),
         lost.steps.iter().map(|(step, moment)| (step.name(), Some(*moment))),
         within,
     );
-    span.links.links = lost.pods.iter().map(|pod| link(&frame(pod, offset), id::pod_lost)).collect();
+    span.links.links = lost
+        .pods
+        .links
+        .iter()
+        .map(|pod| link(&frame(pod, offset), id::pod_lost))
+        .collect();
     alone(&lost.key.node, span, options)
 }
 
@@ -99,6 +104,8 @@ pub fn shutting_down(down: &ShuttingDown, (offset, api): (WallOffset, Option<Api
 
 /// Services with a span of their own in a shutdown's trace.
 const SERVICES: usize = 32;
+/// Pods that the span of a Service names.
+const SERVICE_PODS: usize = 32;
 
 /// `endpoints.ready`: from the announcement in the API until the last endpoint of the Service on the node was not ready any more.
 fn still_ready(of: &ReadyService, down: &ShuttingDown, at: &Frame) -> SpanData {
@@ -106,7 +113,11 @@ fn still_ready(of: &ReadyService, down: &ShuttingDown, at: &Frame) -> SpanData {
     let mut a = Attributes::default();
     a.data(key::K8S_SERVICE_NAME, &of.service);
     a.data(key::ENDPOINTS_NAMESPACE, &of.namespace);
-    a.count(key::ENDPOINTS_READY, of.endpoints);
+    a.count(key::ENDPOINTS_READY, of.pods.len() as u64);
+    a.texts(
+        key::ENDPOINTS_PODS,
+        of.pods.iter().take(SERVICE_PODS).map(|pod| escape(&pod.0)),
+    );
     a.some(key::ENDPOINTS_STILL_READY, of.still_ready);
     a.flag(key::ENDPOINTS_AT_LEAST, down.has_dropped || down.unwatched.is_some());
     if let Some(unwatched) = down.unwatched {

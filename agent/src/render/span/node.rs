@@ -22,10 +22,10 @@ const NODE_SHUTDOWN: &str = "node.shutdown";
 /// All spans of a shutdown of the node.
 pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
     let at = frame(&s.key, s.clock);
-    let root = root(s, &at);
+    let root = root(s, &at, options);
     let parent = root.span_context.span_id();
     let mut spans = vec![root];
-    if let Some(delay) = s.delay {
+    if let Some(delay) = s.logind.delay {
         let mut a = Attributes::default();
         a.flag(key::DELAY_EXPIRED, delay.expired);
         if let Some(limit) = delay.limit {
@@ -40,7 +40,8 @@ pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
         spans.push(span);
     }
     spans.extend(
-        s.locks
+        s.logind
+            .locks
             .iter()
             .enumerate()
             .map(|(number, lock)| inhibitor(number, lock, s, &at, parent)),
@@ -49,7 +50,7 @@ pub fn node_trace(s: &NodeShutdown, options: &Options) -> Trace {
         s.phases
             .iter()
             .enumerate()
-            .map(|(number, of)| phase(number, of, s, &at, parent)),
+            .map(|(number, of)| phase((number, of), s, &at, parent, options)),
     );
     if let Some(begin) = s.signs.services() {
         let mut a = Attributes::default();
@@ -69,6 +70,7 @@ pub fn node_down(d: &NodeDown, options: &Options) -> Trace {
     let mut a = Attributes::default();
     a.text(key::DOWN_NEXT_BOOT, d.next_boot_id.clone());
     a.flag(key::DOWN_SOFT, d.is_soft);
+    a.flag(key::DOWN_AT_MOST, d.at_most);
     Trace {
         resource: resource::of_node(&d.host, &d.key.boot_id, options),
         spans: vec![at.span("down", id::node_root(at.trace), d.begin, d.end, a)],
@@ -96,7 +98,7 @@ fn frame(key: &ShutdownKey, offset: epitaph_core::time::WallOffset) -> Frame<'st
     }
 }
 
-fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
+fn root(s: &NodeShutdown, at: &Frame, options: &Options) -> SpanData {
     let v = &s.verdict;
     let mut a = Attributes::default();
     a.text(key::VERDICT, v.headline);
@@ -113,10 +115,10 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
         s.signs.scheduled.as_ref().map(|(plan, _)| plan.at.rfc3339()),
     );
     a.some(key::SHUTDOWN_SPOOFS, s.signs.spoofs);
-    a.maybe(key::SHUTDOWN_OWN_LOCK, s.own_lock.as_ref().map(own_lock));
+    a.maybe(key::SHUTDOWN_OWN_LOCK, s.logind.own_lock.as_ref().map(own_lock));
     kubelet(s, &mut a);
     let pods = |is: fn(&&PodInShutdown) -> bool| s.others().filter(is).count() as u64;
-    a.some(key::SHUTDOWN_PODS, pods(|_| true) + s.more_pods);
+    a.some(key::SHUTDOWN_PODS, pods(|_| true) + s.unlisted.more);
     a.some(key::SHUTDOWN_PODS_ENDED, pods(|pod| pod.ended.is_some()));
     a.some(key::SHUTDOWN_PODS_CUT, pods(|pod| pod.cut.is_some()));
     if let Some(ready) = s.pods_ready {
@@ -124,19 +126,16 @@ fn root(s: &NodeShutdown, at: &Frame) -> SpanData {
     }
     clients(s, &mut a);
     a.texts(key::SHUTDOWN_GAPS, gaps(s));
+    // Pods in no phase, or in one that did not begin.
+    let elsewhere = |pod: &&PodInShutdown| pod.phase.is_none_or(|number| number >= s.phases.len());
+    let links = links(s.pods.iter().filter(elsewhere), s, options, &mut a);
     let mut span = at.span(NODE_SHUTDOWN, SpanId::INVALID, s.begin, s.end.max(s.begin), a);
     span.name = format!("{NODE_SHUTDOWN} {}", v.headline).into();
     if v.unclean {
         span.status = Status::error(escape(&v.sentence));
     }
     span.events.events = events(s, at);
-    // Pods in no phase, or in one that did not begin.
-    span.links = links(
-        s.pods
-            .iter()
-            .filter(|pod| pod.phase.is_none_or(|number| number >= s.phases.len())),
-        s,
-    );
+    span.links = links;
     span
 }
 
@@ -162,8 +161,11 @@ fn kubelet(s: &NodeShutdown, a: &mut Attributes) {
 /// Workloads, and pods that were started, at most.
 const LISTED: usize = 16;
 
+fn name(pod: &PodInShutdown) -> String {
+    data(&format!("{}/{}", pod.pod.namespace, pod.pod.name))
+}
+
 fn clients(s: &NodeShutdown, a: &mut Attributes) {
-    let name = |pod: &PodInShutdown| data(&format!("{}/{}", pod.pod.namespace, pod.pod.name));
     a.texts(key::SHUTDOWN_PODS_STARTED, s.started().take(LISTED).map(name));
     let loss = s.loss();
     if let Some(lost) = loss.known() {
@@ -263,7 +265,7 @@ fn inhibitor(number: usize, lock: &Lock, s: &NodeShutdown, at: &Frame, parent: S
     at_least(lock.released.is_none() && is_cut_short(s), &mut a);
     let begin = lock.taken.map_or(s.begin, |taken| taken.max(s.begin));
     // A lock ends with the delay at the latest: logind asks nobody after that.
-    let over = s.delay.and_then(|delay| delay.end).unwrap_or(s.end);
+    let over = s.logind.delay.and_then(|delay| delay.end).unwrap_or(s.end);
     let end = lock.released.unwrap_or(over).max(begin);
     let mut span = at.span("inhibitor", parent, begin, end, a);
     span.span_context = at.context(id::span_id(at.trace, "inhibitor", number as u64));
@@ -272,7 +274,7 @@ fn inhibitor(number: usize, lock: &Lock, s: &NodeShutdown, at: &Frame, parent: S
 
 /// The observation ended before the delay: what lasted until then went on.
 fn is_cut_short(s: &NodeShutdown) -> bool {
-    s.delay.is_some_and(|delay| delay.end.is_none()) && s.may_outlast_evidence()
+    s.logind.delay.is_some_and(|delay| delay.end.is_none()) && s.may_outlast_evidence()
 }
 
 fn at_least(is: bool, a: &mut Attributes) {
@@ -281,7 +283,7 @@ fn at_least(is: bool, a: &mut Attributes) {
     }
 }
 
-fn phase(number: usize, of: &Phase, s: &NodeShutdown, at: &Frame, parent: SpanId) -> SpanData {
+fn phase((number, of): (usize, &Phase), s: &NodeShutdown, at: &Frame, parent: SpanId, options: &Options) -> SpanData {
     let pods = || s.others().filter(move |pod| pod.phase == Some(number));
     let mut a = Attributes::default();
     a.signed(key::PHASE_PRIORITY, of.priority.into());
@@ -289,23 +291,36 @@ fn phase(number: usize, of: &Phase, s: &NodeShutdown, at: &Frame, parent: SpanId
     at_least(of.at_least, &mut a);
     a.some(key::SHUTDOWN_PODS, pods().count() as u64);
     a.some(key::SHUTDOWN_PODS_CUT, pods().filter(|pod| pod.cut.is_some()).count() as u64);
+    let links = links(s.pods.iter().filter(|pod| pod.phase == Some(number)), s, options, &mut a);
     let mut span = at.span("kubelet.phase", parent, of.begin, of.end, a);
     span.span_context = at.context(id::span_id(at.trace, "kubelet.phase", number as u64));
     if of.overran {
         span.status = Status::error("pods still ran when the period of the phase was over");
     }
-    span.links = links(s.pods.iter().filter(|pod| pod.phase == Some(number)), s);
+    span.links = links;
     span
 }
 
-fn links<'a>(pods: impl Iterator<Item = &'a PodInShutdown>, s: &NodeShutdown) -> SpanLinks {
+/// To the traces that follow; the other pods are named.
+fn links<'a>(
+    pods: impl Iterator<Item = &'a PodInShutdown>,
+    s: &NodeShutdown,
+    options: &Options,
+    a: &mut Attributes,
+) -> SpanLinks {
+    // The verdict on a pod comes later; that the shutdown killed the pod is unclean.
+    let follows = |pod: &&PodInShutdown| s.has_trace(pod) && options.wants_unclean(pod.cut.is_some_and(|cut| cut.killed));
+    let (linked, others): (Vec<_>, Vec<_>) = pods.partition(follows);
+    let others = others.into_iter().filter(|pod| !pod.is_own).take(LISTED);
+    a.texts(key::SHUTDOWN_PODS_UNLINKED, others.map(name));
     let mut links = SpanLinks::default();
-    links.links = pods
+    links.links = linked
+        .into_iter()
         .map(|pod| {
             let trace = id::of_pod(&pod.pod, &s.key.boot_id);
             let root = SpanContext::new(trace, id::pod_root(trace), TraceFlags::SAMPLED, false, TraceState::NONE);
             let mut a = Attributes::default();
-            a.data(key::LINK_POD, &format!("{}/{}", pod.pod.namespace, pod.pod.name));
+            a.text(key::LINK_POD, name(pod));
             a.flag(key::LINK_POD_CUT, pod.cut.is_some());
             Link::new(root, a.into(), 0)
         })

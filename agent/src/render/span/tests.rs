@@ -293,7 +293,7 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     };
     t.facts.traffic.kubelet.accepted = one;
     t.facts.traffic.kubelet.broken = one;
-    t.facts.traffic.refused_known = one;
+    t.facts.traffic.refused.known = one;
     t.facts.traffic.peers = peers();
     t.facts.traffic.since = Some(ms(10));
     t.facts.traffic.listeners[0].by_exit = true;
@@ -343,7 +343,7 @@ fn peers() -> ClientPeers {
 #[test]
 fn a_client_has_a_line_with_its_place_and_its_losses() {
     let mut t = ignored(2);
-    t.facts.traffic.refused_known.count = 1;
+    t.facts.traffic.refused.known.count = 1;
     t.facts.traffic.peers = peers();
     let spans = trace(&t, &observation(), &Options::default()).spans;
     let of = |name: &str| {

@@ -21,17 +21,17 @@ pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: 
     let sum = |of: fn(&Traffic) -> u64| all().map(of).sum();
     a.flag(key::CONNECTIONS_OBSERVED, true);
     a.some(key::CONNECTIONS_ACCEPTED, sum(|t| t.accepted.count));
-    a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.count));
+    a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.all.count));
     a.maybe(
         key::CONNECTIONS_REFUSED_SOURCE,
-        all().find_map(|t| refused_source(t.refused_source)),
+        all().find_map(|t| refused_source(t.refused.source)),
     );
     a.some(key::CONNECTIONS_REFUSED_NEW_PEERS, sum(Traffic::refused_new));
     a.some(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
     a.some(key::CONNECTIONS_RESET_QUEUED, sum(|t| t.reset_queued));
     a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
-    a.some(key::CONNECTIONS_CUT_UNANSWERED, sum(|t| t.cut_unanswered));
-    a.some(key::CONNECTIONS_UNDECIDED, sum(|t| t.undecided.count));
+    a.some(key::CONNECTIONS_CUT_UNANSWERED, sum(|t| t.cut.count));
+    a.some(key::CONNECTIONS_UNDECIDED, sum(|t| t.undecided.all.count));
     a.some(key::CONNECTIONS_IDLE_CLOSED, sum(|t| t.idle_closed.count));
     a.some(key::CONNECTIONS_REJECTED, sum(|t| t.rejected.count));
     if all().all(|traffic| traffic.kubelet.known) {
@@ -82,13 +82,13 @@ pub(super) fn times(t: &Termination, at: &Frame, a: &mut Attributes) {
 
 pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) -> impl Iterator<Item = SpanData> {
     let spans = [
-        ("refused connections", key::CONNECTIONS_REFUSED, traffic.refused),
+        ("refused connections", key::CONNECTIONS_REFUSED, traffic.refused.all),
         ("reset connections", key::CONNECTIONS_RESET, traffic.reset),
         ("cut connections", key::CONNECTIONS_CUT, traffic.cut),
         ("rejected connections", key::CONNECTIONS_REJECTED, traffic.rejected),
     ];
-    let (unanswered, queued) = (traffic.cut_unanswered, traffic.reset_queued);
-    let source = refused_source(traffic.refused_source);
+    let queued = traffic.reset_queued;
+    let source = refused_source(traffic.refused.source);
     let new = traffic.refused_new();
     spans
         .into_iter()
@@ -97,7 +97,7 @@ pub(super) fn connection_spans(traffic: &Traffic, at: &Frame, parent: SpanId) ->
             let mut a = Attributes::default();
             a.count(key, count);
             match key {
-                key::CONNECTIONS_CUT => a.some(key::CONNECTIONS_CUT_UNANSWERED, unanswered),
+                key::CONNECTIONS_CUT => a.some(key::CONNECTIONS_CUT_UNANSWERED, count),
                 key::CONNECTIONS_RESET => a.some(key::CONNECTIONS_RESET_QUEUED, queued),
                 key::CONNECTIONS_REFUSED => {
                     a.maybe(key::CONNECTIONS_REFUSED_SOURCE, source);

@@ -45,7 +45,7 @@ pub fn doctor(args: &cli::DoctorArgs, env: &dyn Env) -> Result<SysExit, RuntimeE
     }
     let shown = match args.output {
         cli::FindingsFormat::Json => doctor::json(&findings),
-        cli::FindingsFormat::Text => doctor::text(&findings),
+        cli::FindingsFormat::Text => doctor::text(&findings, super::terminal()),
     };
     cli::print(&shown).map_err(RuntimeError::os("write to standard output"))?;
     Ok(doctor::code(&findings))

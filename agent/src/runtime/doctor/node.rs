@@ -8,7 +8,7 @@ use crate::cli::{DoctorArgs, SysExit};
 use crate::clock;
 use crate::config::{Config, Env, Overrides};
 use crate::doctor::Trouble;
-use crate::doctor::node::{FoundKubelet, Kubelet, Logind, Machine, Node, Unknown};
+use crate::doctor::node::{FoundKubelet, Kubelet, Logind, Machine, Node, ReadyCheck, Unknown};
 use crate::error::{HasRemedy, chain};
 use crate::runtime::{RuntimeError, block_on_value, past};
 use crate::source::files::{Directory, Entry};
@@ -22,6 +22,9 @@ use super::journal::journal;
 
 /// Exists where systemd is the init, and in no container without it.
 const BOOTED: &str = "run/systemd/system";
+
+/// The agent's metric.
+const READY: &str = "epitaph_node_shutdown_ready";
 
 const MOUNTED: &str = "give the directory where the image is mounted";
 
@@ -41,7 +44,7 @@ pub fn image(root: &Path, config: Option<&Path>, env: &dyn Env) -> Result<Node, 
     }
     let systemd = systemd::version(&directory);
     let paths = Config::load(config, env, &Overrides::default())?.kubelet.paths();
-    let kubelet = if paths.config.is_some() || paths.config_directory.is_some() {
+    let kubelet = if paths.has_configuration() {
         let gates = kubelet::unit::flags(&directory)
             .ok()
             .flatten()
@@ -75,8 +78,7 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
     let process = process::find(&config.host.proc, &agents.kubernetes.kubelet_units);
     let in_pod = Path::new(pods::TOKEN).exists();
     let systemd = is_host.then(|| systemd::version(&root)).flatten();
-    let hidden =
-        || "systemd is not the init here, or this is a container, in which the host's files are not visible".to_owned();
+    let hidden = || hidden(in_pod);
     Ok(Node {
         machine: Machine::Live {
             wall_offset: clock::wall_offset(),
@@ -108,6 +110,21 @@ pub fn live(args: &DoctorArgs, config: &Config, env: &dyn Env) -> Result<Node, R
     })
 }
 
+/// Why logind and its files are not known in a container. An agent has them from the container beside it.
+fn hidden(in_pod: bool) -> String {
+    match in_pod {
+        true => {
+            let [lock, delay] =
+                [ReadyCheck::Lock, ReadyCheck::Delay].map(|check| format!("{READY}{{check=\"{}\"}}", check.name()));
+            format!(
+                "the node's systemd and its bus are not visible in a pod; the running agent knows them, if the pod has the container \
+                 `logind`: {lock} and {delay} at its /metrics"
+            )
+        }
+        false => "systemd is not the init here, or this is a container, in which the host's files are not visible".to_owned(),
+    }
+}
+
 /// By the bus; without it the locks of logind's files. `systemd`: its version by its files.
 fn logind(root: &Directory, systemd: Option<u32>) -> Logind {
     let asked = match bus::ask() {
@@ -135,12 +152,13 @@ fn open(root: &Path) -> Result<Directory, RuntimeError> {
     }
 }
 
-/// In a pod, by the kubelet's own answer. None: it is not to be asked, or a file is visible.
+/// In a pod, by the kubelet's own answer. None: it is not to be asked, or does not answer and its file is given.
 fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kubelet> {
-    let address = agents.kubelet.to_ask().filter(|_| in_pod && !is_host)?;
+    let address = agents.kubelet.address.filter(|_| in_pod && !is_host)?;
     // The client needs the runtime from its making on.
     let asked = block_on_value(async move { Configz::in_cluster(address)?.configured().await });
     let unknown = |problem: String, remedy| Kubelet::Unknown(Unknown::new(problem, remedy));
+    let has_file = agents.kubelet.paths().has_configuration();
     Some(match asked {
         Ok(Ok(configured)) => Kubelet::Found(Box::new(FoundKubelet {
             located: Located {
@@ -151,6 +169,7 @@ fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kub
             version: None,
             configured: Ok(configured),
         })),
+        _ if has_file => return None,
         Ok(Err(error)) => unknown(chain(&error), error.remedy()),
         Err(error) => unknown(chain(&error), error.remedy()),
     })
@@ -158,7 +177,7 @@ fn answering_kubelet(agents: &Config, is_host: bool, in_pod: bool) -> Option<Kub
 
 fn live_kubelet(root: &Directory, process: Option<KubeletProcess>, agents: &Config, is_host: bool, in_pod: bool) -> Kubelet {
     let paths = agents.kubelet.paths();
-    if paths.config.is_some() || paths.config_directory.is_some() {
+    if paths.has_configuration() {
         let origin = process.as_ref().map_or(Origin::Settings, Origin::of);
         let gates = process.and_then(|process| process.flags.feature_gates);
         return of_settings(root, &paths, origin, gates);
@@ -372,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Only in a pod, and only where no file is given; without an answer the value to set is named.
+    /// Only in a pod; without an answer its file counts, or the value to set is named.
     #[test]
     fn a_kubelet_is_asked_in_a_pod_and_its_silence_names_the_value() {
         let mut agents = Config::default();
@@ -386,7 +405,18 @@ mod tests {
         };
         assert!(unknown.remedy.unwrap().contains("agent.kubelet.config"));
         agents.kubelet.config = Some("/config.yaml".into());
-        assert!(answering_kubelet(&agents, false, true).is_none());
+        assert!(answering_kubelet(&agents, false, true).is_none(), "the file counts");
+    }
+
+    /// docs/kubernetes.md sends people there.
+    #[test]
+    fn in_a_pod_the_metric_is_named_that_has_what_the_doctor_does_not_see() {
+        let reason = hidden(true);
+        for check in ["lock", "delay"] {
+            assert!(reason.contains(&format!("{READY}{{check=\"{check}\"}}")), "{reason}");
+        }
+        assert!(crate::sink::metrics::TABLE.iter().any(|row| row.prometheus() == READY));
+        assert!(!hidden(false).contains("/metrics"));
     }
 
     #[test]

@@ -19,10 +19,17 @@ pub(super) struct FactLimits {
     pub epitaphs: usize,
     /// How long facts wait for an Epitaph.
     pub keep: Duration,
+    /// From the first fact of a pod to the write, and from a further one after that write.
+    pub first: Duration,
+    pub further: Duration,
 }
 
-impl Default for FactLimits {
-    fn default() -> FactLimits {
+/// Five waits after the first write: a replacement that starts slowly, and a node that is lost, are one further write.
+const FURTHER: u32 = 5;
+
+impl FactLimits {
+    /// `first`: from the first fact of a pod to the write.
+    pub fn new(first: Duration) -> FactLimits {
         FactLimits {
             // A kilobyte each, with a Service and a replacement; five at most. Five thousand nodes on which sixty pods an hour terminate have
             // so many in four minutes.
@@ -31,6 +38,8 @@ impl Default for FactLimits {
             epitaphs: 50_000,
             // As long as an agent tries to write to an API server that is away.
             keep: Duration::from_secs(6 * 60 * 60),
+            first,
+            further: first * FURTHER,
         }
     }
 }
@@ -51,6 +60,8 @@ struct Held {
     whole: Observed,
     /// Facts that are in no write so far, for the count.
     unwritten: u64,
+    /// They are in a write at this time.
+    due: Boot,
     /// There is or was an Epitaph.
     is_known: bool,
     /// All of it is on its way to the Epitaph that there is. A write that fails is counted, and is not repeated from here.
@@ -61,8 +72,8 @@ struct Held {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Completion {
     pub observed: Observed,
-    /// The time of the first fact.
-    pub since: Boot,
+    /// When it is to be written.
+    pub due: Boot,
     /// Facts that no earlier one had.
     pub count: u64,
 }
@@ -96,6 +107,10 @@ impl Facts {
                     ..observed.after(&held.whole.observed)
                 };
                 held.unwritten += 1;
+                // What is written waits in the queue until it is due, with all that comes meanwhile.
+                if held.is_written && now >= held.due {
+                    held.due = now.plus(self.limits.further);
+                }
                 held.is_written = false;
             }
             None => {
@@ -103,6 +118,7 @@ impl Facts {
                     since: now,
                     whole: observed,
                     unwritten: 1,
+                    due: now.plus(self.limits.first),
                     is_known: false,
                     is_written: false,
                 };
@@ -177,7 +193,7 @@ impl Facts {
         held.is_written = true;
         Some(Completion {
             observed: held.whole.clone(),
-            since: held.since,
+            due: held.due,
             count: std::mem::take(&mut held.unwritten),
         })
     }
@@ -197,6 +213,8 @@ mod tests {
             pods,
             epitaphs: 2,
             keep: HOUR,
+            first: HOUR / 30,
+            further: HOUR / 6,
         })
     }
 
@@ -251,6 +269,21 @@ mod tests {
         // Removed, and written anew by the agent of a pod that lives on.
         facts.gone(&b);
         assert_eq!(services(facts.written(&b, true)), all(&["web"], 0));
+    }
+
+    /// A replacement that becomes ready late, and then its removal from Services: few writes, however many facts there are.
+    #[test]
+    fn what_comes_after_the_first_write_is_one_further_write_of_all() {
+        let (mut facts, a) = (facts(9), key("a"));
+        let due = |completion: Option<Completion>| completion.map(|of| of.due);
+        let minute = |minutes: u32| BEGIN.plus(HOUR / 60 * minutes);
+        facts.written(&a, true);
+        assert_eq!(due(facts.seen(&a, left("web", false), minute(0))), Some(minute(2)));
+        assert_eq!(due(facts.seen(&a, left("admin", false), minute(1))), Some(minute(2)));
+        for minutes in [3, 4, 12] {
+            assert_eq!(due(facts.seen(&a, left("late", false), minute(minutes))), Some(minute(13)));
+        }
+        assert_eq!(due(facts.seen(&a, left("later", false), minute(20))), Some(minute(30)));
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Sweeper {
     async fn remove(&mut self, all: Vec<KnownEpitaph>, of: Of) -> kube::Result<Swept> {
         let total = all.len() as u64;
         let clean = clean_of(&all);
-        let surplus = surplus(all, (self.clock)(), &self.settings.limits);
+        let surplus = surplus(all, (self.clock)(), &limits(self.settings.limits, of));
         let pause = pause(surplus.len(), self.settings.pause);
         let mut running = JoinSet::new();
         let (mut gone, mut failures, mut away) = (0, 0, None);
@@ -276,6 +276,17 @@ impl Sweeper {
             "Epitaphs beyond their age and bounds cannot be removed: {}",
             error::chain(problem)
         );
+    }
+}
+
+/// Nodes are in no namespace: only the bound of the cluster counts.
+fn limits(limits: KeepLimits, of: Of) -> KeepLimits {
+    match of {
+        Of::Pods => limits,
+        Of::Nodes => KeepLimits {
+            per_namespace: limits.cluster,
+            ..limits
+        },
     }
 }
 
@@ -387,6 +398,7 @@ mod tests {
             node: "node-1".to_owned(),
             uid: format!("uid-of-{name}"),
             version: "7".to_owned(),
+            created: Wall(0),
             written: Wall(0),
             unclean,
             revision: Some(RevisionOf {
@@ -395,6 +407,19 @@ mod tests {
                 hash: hash.to_owned(),
             }),
         }
+    }
+
+    /// 600 shutdowns of a cluster of spot instances.
+    #[test]
+    fn nodes_have_the_bound_of_the_cluster() {
+        let all: Vec<KnownEpitaph> = (0..600)
+            .map(|n| KnownEpitaph {
+                namespace: String::new(),
+                ..known(&format!("node-{n}"), "none", true)
+            })
+            .collect();
+        let gone = |of: Of| surplus(all.clone(), Wall(0), &limits(KeepLimits::DEFAULT, of)).len();
+        assert_eq!((gone(Of::Nodes), gone(Of::Pods)), (0, 100));
     }
 
     #[test]

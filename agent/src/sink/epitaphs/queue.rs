@@ -7,6 +7,7 @@ use epitaph_core::render::resource::Observed;
 use epitaph_core::time::Boot;
 
 use super::Done;
+use super::facts::Completion;
 use super::object::Object;
 use super::stats::{EpitaphOutcome, EpitaphStats};
 use crate::cache::Cache;
@@ -73,6 +74,10 @@ impl Queue {
         Queue::with(most, Written { between, last })
     }
 
+    pub fn between(&self) -> Duration {
+        self.state().memory.between
+    }
+
     pub fn push(&self, object: Object, now: Boot, stats: &EpitaphStats) {
         self.push_kept(object, None, now, stats);
     }
@@ -97,8 +102,9 @@ impl Queue {
         stats.count(EpitaphOutcome::QueueFull, self.add(state, key, waiting));
     }
 
-    /// What the observer saw of a pod since `since`: so many facts. More may follow, and all of it is one write.
-    pub fn push_observed(&self, observed: Observed, (since, count): (Boot, u64), now: Boot, stats: &EpitaphStats) {
+    /// What the observer saw of a pod: more may follow until it is due, and all of it is one write.
+    pub fn push_observed(&self, completion: Completion, now: Boot, stats: &EpitaphStats) {
+        let Completion { observed, due, count } = completion;
         let object = Object::Observed(observed);
         let key = object.key();
         let state = self.state();
@@ -108,7 +114,7 @@ impl Queue {
         }
         let waiting = Waiting {
             object,
-            attempts: Attempts::from(now, since.plus(state.memory.between)),
+            attempts: Attempts::from(now, due),
             count,
             done: OnDone::default(),
         };

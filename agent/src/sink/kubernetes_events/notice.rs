@@ -137,20 +137,27 @@ pub(super) fn of_loss(alarm: &LossAlarm, at: Wall) -> Vec<Notice> {
     about.notices_at(at)
 }
 
-/// None where no connection was lost, as far as is known.
+/// None where no connection was lost, as far as is known. The Event keeps its first note: reports that come late can add to the numbers.
 pub(super) fn of_rollout(settled: &SettledRollout, at: Wall) -> Option<Notice> {
-    let cost = settled.cost.as_ref().filter(|cost| cost.lost() > 0)?;
+    let cost = settled.cost.as_ref()?;
+    let lost = cost.lost().filter(|lost| *lost > 0)?;
     let of = &settled.workload;
     let kinds = [("refused", cost.refused), ("reset", cost.reset), ("cut", cost.cut)];
     let kinds: Vec<String> = kinds
         .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{count} {kind}"))
+        .filter_map(|(kind, count)| Some(format!("{} {kind}", count.filter(|count| *count > 0)?)))
         .collect();
+    let (at_least, unreported) = match cost.unreported {
+        Some(0) => ("", String::new()),
+        Some(1) => ("at least ", "; 1 replaced pod has no report yet".to_owned()),
+        Some(pods) => ("at least ", format!("; {pods} replaced pods have no report yet")),
+        None => ("at least ", "; how many replaced pods have no report is not known".to_owned()),
+    };
+    let at_least = if cost.unobserved > 0 { "at least " } else { at_least };
     let sentence = format!(
-        "the rollout to revision {} lost {} connections of clients ({}): {} of the {} replaced pods with a report terminated uncleanly",
+        "the rollout to revision {} lost {at_least}{lost} connections of clients ({}): {} of the {} replaced pods with a report terminated \
+         uncleanly{unreported}",
         settled.revision,
-        cost.lost(),
         kinds.join(", "),
         cost.unclean,
         cost.pods,
@@ -448,7 +455,50 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
+    use epitaph_core::rollout::{RevisionCost, RolledWorkload};
+
     use super::*;
+
+    /// The Event of a rollout is not changed when late reports arrive.
+    #[test]
+    fn the_note_of_a_rollout_names_what_is_not_reported_yet() {
+        let note = |unreported: Option<u64>, unobserved: u64| {
+            let cost = RevisionCost {
+                pods: 3,
+                unclean: 1,
+                unobserved,
+                unreported,
+                refused: Some(14),
+                reset: Some(0),
+                cut: Some(0),
+                ..RevisionCost::default()
+            };
+            let settled = SettledRollout {
+                workload: RolledWorkload::default(),
+                revision: 7,
+                cost: Some(cost),
+            };
+            of_rollout(&settled, Wall(0)).expect("losses").note
+        };
+        let begin = |text: &str| {
+            format!("the rollout to revision 7 lost {text}14 connections of clients (14 refused): 1 of the 3 replaced pods")
+        };
+        let all = note(Some(0), 0);
+        assert!(all.starts_with(&begin("")) && all.contains("uncleanly. Next:"), "{all}");
+        for (unreported, unobserved, part) in [
+            (Some(1), 0, "uncleanly; 1 replaced pod has no report yet. Next:"),
+            (Some(9), 0, "uncleanly; 9 replaced pods have no report yet. Next:"),
+            (
+                None,
+                0,
+                "uncleanly; how many replaced pods have no report is not known. Next:",
+            ),
+            (Some(0), 1, "uncleanly. Next:"),
+        ] {
+            let note = note(unreported, unobserved);
+            assert!(note.starts_with(&begin("at least ")) && note.contains(part), "{note}");
+        }
+    }
 
     /// As the observer's core writes the longest of them: about a StatefulSet's pod that nothing evicts.
     fn left_alone(node: &str, release: &str) -> (String, String) {

@@ -52,6 +52,7 @@ fn pod(of: Builder, name: &str) -> Report {
         request: context.request,
         begin: at(0.0),
         end: container.end,
+        earlier: Vec::new(),
         unseen: Vec::new(),
         gone: None,
         shutdown: None,
@@ -254,7 +255,7 @@ fn undecided_connections_give_no_event() {
         };
         (pod.verdict.headline, notice::of(&report, &observation()).len())
     };
-    assert_eq!(with(|traffic| traffic.undecided.count = 2), ("undecided-connections", 0));
+    assert_eq!(with(|traffic| traffic.undecided.all.count = 2), ("undecided-connections", 0));
     assert_eq!(with(|traffic| traffic.cut.count = 2), ("cut-connections", 2));
 }
 

@@ -260,7 +260,8 @@ impl Rules {
                 "EpitaphOutOfMemory",
                 "A process of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory; the main process goes on".into(),
                 "The OOM killer killed a process other than the main process, and the container or unit kept running with one worker \
-                 less. Raise the memory limit or run fewer workers. The agent's log and the kernel's log name the process."
+                 less; with the role `unattributed` the process may have come from outside, as by an exec probe or `kubectl exec`. Raise the memory \
+                 limit or run fewer workers. The agent's log and the kernel's log name the process."
                     .into(),
             )
         }
@@ -279,9 +280,9 @@ impl Rules {
                 "EpitaphOutOfMemory",
                 "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory: {{ $labels.role }}".into(),
                 "The OOM killer killed a process that is not a part of the program: the kubelet's exec probe (exec-probe), the preStop hook \
-                 (pre-stop), an exec session (exec-session), or the container runtime's own (runtime). It counts against the container's \
-                 memory limit. A probe that fails for it can restart the container: make the probe smaller, or use an HTTP or gRPC probe, \
-                 or raise the memory limit. The kernel's log names the process."
+                 (pre-stop), an exec session (exec-session), one of these (from-outside), or the container runtime's own (runtime). It counts \
+                 against the container's memory limit. A probe that fails for it can restart the container: make the probe smaller, or use an \
+                 HTTP or gRPC probe, or raise the memory limit. The kernel's log names the process."
                     .into(),
             )
         }

@@ -414,7 +414,8 @@ fn not_ready() -> Panel {
     Panel {
         title: "Nodes that would not shut down gracefully",
         about: "Checks that failed or could not be made (unknown): where lock or periods is not_ready, a shutdown kills the pods at once. \
-                No row: every check of every node holds, or no agent has the system bus (logind.enabled of the chart). `epitaph doctor --only shutdown` on the node has the remedy.",
+                periods and delay unknown: the kubelet does not answer the agent; set agent.kubelet.config of the chart to the kubelet's file. lock unknown: \
+                the agent has no system bus (logind.enabled of the chart). `epitaph doctor --only shutdown` on the node has the remedy.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 24,
@@ -422,7 +423,7 @@ fn not_ready() -> Panel {
             format!("max by ({}) ({metric}{{{ON_NODE},state!=\"ready\"}}) == 1", labels.join(", ")),
             "",
         )],
-        off: "All hold, or the agents have no system bus (chart value logind.enabled)",
+        off: "Every check of every node that Prometheus scrapes holds",
         alerts: vec!["EpitaphNodeNotReadyForShutdown"],
     }
 }

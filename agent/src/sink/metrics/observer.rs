@@ -463,7 +463,10 @@ mod tests {
         let rollout = SettledRollout {
             workload: RolledWorkload::default(),
             revision: 2,
-            cost: Some(RevisionCost::default()),
+            cost: Some(RevisionCost {
+                refused: Some(0),
+                ..RevisionCost::default()
+            }),
         };
         RolloutMetrics::new(&metrics).settled(rollout, Wall(1));
         let families = |text: &str| -> BTreeSet<String> {

@@ -37,10 +37,10 @@ pub const ROLLOUT_PODS: Row = Row {
         WORKLOAD_NAME,
         (
             "state",
-            "all: replaced pods with a report; unclean: of these, terminated uncleanly; unknown: without a verdict on evidence; unobserved: without known connections",
+            "all: replaced pods with a report; unclean: of these, terminated uncleanly; unknown: without a verdict on evidence; unobserved: without known connections; missing: replaced pods without a report, no series where their number is not known",
         ),
     ],
-    about: "Pods that the last rollout of the workload replaced, by their Epitaphs; no series where none has a report",
+    about: "Pods that the last rollout of the workload replaced, by their Epitaphs; no series where nothing is known of them",
 };
 pub const ROLLOUT_CONNECTIONS: Row = Row {
     name: "epitaph.rollout.connections",
@@ -55,7 +55,7 @@ pub const ROLLOUT_CONNECTIONS: Row = Row {
             "refused, reset, cut: lost ones; undecided: whether a request was under way is not known",
         ),
     ],
-    about: "Lost connections of clients, at the pods that the last rollout replaced; 0 included; no series where no pod has a report",
+    about: "Lost connections of clients, at the pods that the last rollout replaced; 0 included; no series where those of no pod are known",
 };
 
 struct Last {
@@ -102,7 +102,12 @@ impl RolloutMetrics {
 
     pub fn settled(&self, rollout: SettledRollout, at: Wall) {
         let mut rollouts = self.rollouts();
-        rollouts.insert(rollout.workload.key(), Last { settled: at, rollout });
+        // Late reports: it has settled before.
+        let last = rollouts.get(&rollout.workload.key());
+        let settled = last
+            .filter(|last| last.rollout.revision == rollout.revision)
+            .map_or(at, |last| last.settled);
+        rollouts.insert(rollout.workload.key(), Last { settled, rollout });
         if rollouts.len() > WORKLOADS
             && let Some(oldest) = rollouts
                 .iter()
@@ -138,23 +143,27 @@ fn labels(of: &RolledWorkload) -> [KeyValue; 3] {
 /// Values, each with the label that only its row has.
 type Points = Vec<(u64, KeyValue)>;
 
-type Counts = [(&'static str, u64); 4];
+/// None: not known.
+type Counts<const N: usize> = [(&'static str, Option<u64>); N];
 
-fn of_cost(last: &Last, label: &'static str, counts: fn(&RevisionCost) -> Counts) -> Points {
+fn of_cost<const N: usize>(last: &Last, label: &'static str, counts: fn(&RevisionCost) -> Counts<N>) -> Points {
     let counts = last.rollout.cost.iter().flat_map(counts);
-    counts.map(|(name, count)| (count, KeyValue::new(label, name))).collect()
+    counts
+        .filter_map(|(name, count)| Some((count?, KeyValue::new(label, name))))
+        .collect()
 }
 
-fn pods(of: &RevisionCost) -> Counts {
+fn pods(of: &RevisionCost) -> Counts<5> {
     [
-        ("all", of.pods),
-        ("unclean", of.unclean),
-        ("unknown", of.unknown),
-        ("unobserved", of.unobserved),
+        ("all", Some(of.pods)),
+        ("unclean", Some(of.unclean)),
+        ("unknown", Some(of.unknown)),
+        ("unobserved", Some(of.unobserved)),
+        ("missing", of.unreported),
     ]
 }
 
-fn connections(of: &RevisionCost) -> Counts {
+fn connections(of: &RevisionCost) -> Counts<4> {
     [
         ("refused", of.refused),
         ("reset", of.reset),
@@ -185,7 +194,8 @@ mod tests {
             cost: Some(RevisionCost {
                 pods: 3,
                 unclean: 1,
-                refused,
+                refused: Some(refused),
+                unreported: Some(2),
                 ..RevisionCost::default()
             }),
         }
@@ -226,12 +236,28 @@ mod tests {
         for line in [
             format!(r#"epitaph_rollout_settled_timestamp_seconds{{{workload},revision="7"}} 200"#),
             format!(r#"epitaph_rollout_pods{{{workload},state="unclean"}} 1"#),
+            format!(r#"epitaph_rollout_pods{{{workload},state="missing"}} 2"#),
             format!(r#"epitaph_rollout_connections{{{workload},kind="refused"}} 0"#),
         ] {
             assert!(text.contains(&line), "{line} is not in {text}");
         }
         assert!(!text.contains("revision=\"6\""), "{text}");
         // No pod has a report: nothing is known, not zero.
+        let mut missing = rollout("web", 7, 0);
+        missing.cost = Some(RevisionCost {
+            unreported: Some(3),
+            ..RevisionCost::default()
+        });
+        ours.settled(missing, at(250));
+        let text = metrics.text().unwrap();
+        assert!(!text.contains("epitaph_rollout_connections{"), "{text}");
+        for line in [
+            format!(r#"epitaph_rollout_pods{{{workload},state="missing"}} 3"#),
+            // Late reports do not change when it has settled.
+            format!(r#"epitaph_rollout_settled_timestamp_seconds{{{workload},revision="7"}} 200"#),
+        ] {
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
         let mut unknown = rollout("web", 8, 0);
         unknown.cost = None;
         ours.settled(unknown, at(300));

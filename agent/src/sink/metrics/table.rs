@@ -105,7 +105,7 @@ pub const CHILD_OOM: Row = Row {
         SUBJECT,
         (
             "role",
-            "worker (had sockets of clients), helper (had none), process (not known); from outside, and no part of the program: exec-probe, pre-stop, exec-session, runtime",
+            "worker (had sockets of clients), helper (had none), process (not known), unattributed (the program or a process from outside started it); from outside, and no part of the program: exec-probe, pre-stop, exec-session, from-outside (one of these), runtime",
         ),
     ],
     about: "OOM kills of processes other than the main process, after which the container or unit kept running",
@@ -140,7 +140,7 @@ pub const NODE_READY: Row = Row {
         ),
         ("state", "ready, not_ready, unknown"),
     ],
-    about: "1 for the state of the check, 0 for the others: would this node shut its pods down gracefully? lock needs the system bus (logind.enabled of the chart), periods and delay the kubelet's answer or file (agent.kubelet.configz, agent.kubelet.config)",
+    about: "1 for the state of the check, 0 for the others: would this node shut its pods down gracefully? lock and delay need the system bus (logind.enabled of the chart), periods and delay the kubelet's answer or file (agent.kubelet.configz, agent.kubelet.config); without them unknown. On a machine that is not a node only with a kubelet's file",
 };
 pub const PROBE: Row = Row {
     name: "epitaph.probe.state",

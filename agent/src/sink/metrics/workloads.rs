@@ -276,7 +276,7 @@ impl Workloads {
             counts.unclean.insert(end.verdict.headline, at);
         }
         for t in traffic.into_iter().filter(|t| t.observed) {
-            let of = [t.refused.count, t.reset.count, t.cut.count, t.rejected.count];
+            let of = [t.refused.all.count, t.reset.count, t.cut.count, t.rejected.count];
             for ((sum, incident), count) in counts.connections.iter_mut().zip(INCIDENTS).zip(of) {
                 *sum += count;
                 if count > 0 {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitaph_core::ids::PodUid;
-use epitaph_core::observe::{Conditions, DeletionSight, EndpointFact, Input, Owner, PodSight, SliceFact, SliceKey};
+use epitaph_core::observe::{
+    Conditions, DeletionSight, EndpointFact, Input, Owner, PodDetails, PodRun, PodSight, SliceFact, SliceKey,
+};
 use epitaph_core::time::{Wall, WallOffset};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
@@ -100,29 +102,33 @@ pub(super) fn pod(pod: &Pod, allowed: &Allowed, agents: &Agents, offset: WallOff
         completion_index: index.map(|index| bounded(index, MAX_NAME).into()),
         scheduled: !node.is_empty(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-        deletion: deletion(pod).map(|deletion| DeletionSight {
-            requested: api_time(Wall(deletion.timestamp.0.saturating_sub(nanos(deletion.grace))), offset),
-            grace: deletion.grace,
-            by_taint: status
-                .and_then(disruption)
-                .is_some_and(|disruption| disruption.reason == BY_TAINT),
-        }),
-        failed: phase == "Failed",
-        succeeded: phase == "Succeeded",
-        started: status.is_some_and(has_started),
-        has_run: status.is_some_and(has_run),
-        terminated: status.is_some_and(has_terminated),
+        run: PodRun {
+            failed: phase == "Failed",
+            succeeded: phase == "Succeeded",
+            started: status.is_some_and(has_started),
+            has_run: status.is_some_and(has_run),
+            terminated: status.is_some_and(has_terminated),
+        },
         ignored: ignored(annotations, meta.namespace.as_deref()?, allowed),
         outlasts: pod.spec.as_ref().is_some_and(outlasts),
-        finalizers: kept(meta.finalizers.iter().flatten().map(String::as_str)),
-        claims: pod
-            .spec
-            .as_ref()
-            .map_or(Vec::new(), |spec| claims(spec, meta.name.as_deref().unwrap_or_default()))
-            .into_iter()
-            .map(String::into_boxed_str)
-            .collect(),
-        agent: agents.address(pod),
+        details: PodDetails {
+            deletion: deletion(pod).map(|deletion| DeletionSight {
+                requested: api_time(Wall(deletion.timestamp.0.saturating_sub(nanos(deletion.grace))), offset),
+                grace: deletion.grace,
+                by_taint: status
+                    .and_then(disruption)
+                    .is_some_and(|disruption| disruption.reason == BY_TAINT),
+            }),
+            finalizers: kept(meta.finalizers.iter().flatten().map(String::as_str)),
+            claims: pod
+                .spec
+                .as_ref()
+                .map_or(Vec::new(), |spec| claims(spec, meta.name.as_deref().unwrap_or_default()))
+                .into_iter()
+                .map(String::into_boxed_str)
+                .collect(),
+            agent: agents.address(pod),
+        },
     })
 }
 
@@ -276,7 +282,7 @@ mod tests {
             ("Deployment", "n1")
         );
         assert_eq!((seen.completion_index.as_deref(), seen.ignored), (Some("3"), Some(false)));
-        assert!(seen.ready && seen.scheduled && seen.deletion.is_none() && !seen.failed && !seen.started);
+        assert!(seen.ready && seen.scheduled && seen.details.deletion.is_none() && !seen.run.failed && !seen.run.started);
 
         object["metadata"]["deletionTimestamp"] = json!("2026-11-21T11:44:10Z");
         let status = |state: Value| {
@@ -286,7 +292,7 @@ mod tests {
         let ended = |code: i32| status(json!({"terminated": {"exitCode": code}}));
         object["status"] = json!({"phase": "Failed", "containerStatuses": ended(0)});
         let seen = sight(object.clone()).unwrap();
-        assert!(seen.deletion.is_some() && seen.failed && seen.started && !seen.ready);
+        assert!(seen.details.deletion.is_some() && seen.run.failed && seen.run.started && !seen.ready);
         let waiting = |reason: &str| status(json!({"waiting": {"reason": reason}}));
         let mut crashed = waiting("CrashLoopBackOff");
         crashed[0]["lastState"] = json!({"terminated": {"exitCode": 1}});
@@ -300,7 +306,7 @@ mod tests {
         ] {
             object["status"] = json!({"initContainerStatuses": init, "containerStatuses": main});
             let seen = sight(object.clone()).unwrap();
-            assert_eq!((seen.started, seen.has_run), (started, has_run), "{object}");
+            assert_eq!((seen.run.started, seen.run.has_run), (started, has_run), "{object}");
         }
         assert_eq!(sight(json!({"metadata": {"name": "x"}})), None);
     }
@@ -330,14 +336,14 @@ mod tests {
             "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]},
         });
         let seen = sight(object.clone());
-        let deletion = seen.deletion.unwrap();
+        let deletion = seen.details.deletion.unwrap();
         assert_eq!(
             (deletion.requested.wall, deletion.grace),
             (Wall(60_000_000_000), Duration::from_secs(40))
         );
         assert!(deletion.by_taint && !seen.outlasts);
-        assert_eq!(seen.finalizers, ["example.com/hold".into()]);
-        assert_eq!(seen.claims, ["data-db-0".into(), "db-0-scratch".into()]);
+        assert_eq!(seen.details.finalizers, ["example.com/hold".into()]);
+        assert_eq!(seen.details.claims, ["data-db-0".into(), "db-0-scratch".into()]);
         for (toleration, outlasts) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"}), true),

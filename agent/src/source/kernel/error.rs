@@ -1,8 +1,11 @@
 //! Why probes cannot be loaded or their maps written, with the remedy.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use aya::maps::MapError as AyaMapError;
+use aya::programs::ProgramError;
 use epitaph_core::ids::CgroupId;
 
 use super::btf::BtfError;
@@ -56,7 +59,10 @@ impl HasRemedy for LoadError {
                  built without CONFIG_DEBUG_INFO_BTF cannot run the probes: `epitaph agent` then observes pods and logind only"
             }
             LoadError::BtfParse { .. } => "name the type information of the running kernel with --btf FILE",
-            LoadError::Refused { .. } => "allow bpf(2) for this process",
+            LoadError::Refused { .. } => {
+                "allow bpf(2) for this process: in its seccomp profile, or with SELinux by a domain that may use bpf(2) (values \
+                 `agent.seccompProfile` and `agent.seLinuxOptions` of the chart)"
+            }
             LoadError::Memlock(_) => {
                 "allow it 1 MiB or more, 24 MiB for all that it can use (ulimit -l, LimitMEMLOCK=), or grant CAP_SYS_RESOURCE"
             }
@@ -83,7 +89,7 @@ pub(super) enum AttachError {
     #[error("the probes' object has no program {0}")]
     Missing(String),
     #[error(transparent)]
-    Program(#[from] aya::programs::ProgramError),
+    Program(#[from] ProgramError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -98,27 +104,64 @@ pub(super) fn check_capabilities() -> Result<(), LoadError> {
 
 pub(super) fn load(error: &aya::EbpfError) -> LoadError {
     let text = chain(error);
-    match (is_refusal(error), memlock::limits()) {
-        (true, true) => LoadError::Memlock(text),
-        (true, false) => refused(text),
-        (false, _) => LoadError::Object(text),
+    match (Refusal::of(error), memlock::limits()) {
+        (Some(Refusal::Permission), true) => LoadError::Memlock(text),
+        (Some(refusal), _) => refusal.error(text),
+        (None, _) => LoadError::Object(text),
     }
 }
 
-pub(super) fn refused(reason: String) -> LoadError {
-    let between = Rights::read().between();
-    LoadError::Refused { reason, between }
+/// The kernel refused a call of bpf(2) as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// EPERM: of a capability, a seccomp profile, the limit of locked memory, lockdown.
+    Permission,
+    /// EACCES: of a security module, such as SELinux, which is asked before anything else is looked at.
+    SecurityModule,
 }
 
-/// Whether the kernel returned EPERM anywhere in the error's causes.
-pub(super) fn is_refusal(error: &dyn std::error::Error) -> bool {
-    std::iter::successors(error.source(), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<io::Error>())
-        .any(|error| error.raw_os_error() == Some(nix::libc::EPERM))
+impl Refusal {
+    /// Of the error or its causes. The verifier returns EACCES, too, but not without a log.
+    pub(super) fn of(error: &(dyn Error + 'static)) -> Option<Refusal> {
+        // Its own source is that of the error in it.
+        match error.downcast_ref() {
+            Some(AttachError::Program(error)) => return Refusal::of(error),
+            Some(AttachError::Io(error)) => return Refusal::of(error),
+            Some(AttachError::Missing(_)) | None => {}
+        }
+        std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
+            if let Some(AyaMapError::CreateError { io_error, .. }) = error.downcast_ref() {
+                return Refusal::answered(io_error, "");
+            }
+            if let Some(ProgramError::LoadError { io_error, verifier_log }) = error.downcast_ref() {
+                return Refusal::answered(io_error, &verifier_log.to_string());
+            }
+            let code = error.downcast_ref().and_then(io::Error::raw_os_error);
+            (code == Some(nix::libc::EPERM)).then_some(Refusal::Permission)
+        })
+    }
+
+    /// The kernel's answer to the creation of a map or the load of a program, with the verifier's log.
+    fn answered(code: &io::Error, log: &str) -> Option<Refusal> {
+        match code.raw_os_error() {
+            Some(nix::libc::EPERM) => Some(Refusal::Permission),
+            Some(nix::libc::EACCES) if log.is_empty() => Some(Refusal::SecurityModule),
+            _ => None,
+        }
+    }
+
+    pub(super) fn error(self, reason: String) -> LoadError {
+        let rights = Rights::read();
+        let between = match self {
+            Refusal::Permission => rights.between(),
+            Refusal::SecurityModule => rights.security_module(),
+        };
+        LoadError::Refused { reason, between }
+    }
 }
 
 /// An error and its causes, in one line. aya's own messages omit the kernel's.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     brief(&crate::error::chain(error))
 }
 
@@ -151,6 +194,25 @@ mod tests {
         assert!(text.chars().count() < 2100, "{}", text.len());
     }
 
+    /// What the verifier rejects is a fault of the probes, and SELinux's EACCES is none.
+    #[test]
+    fn a_security_module_is_told_from_the_verifier() {
+        let code = io::Error::from_raw_os_error;
+        let map = |errno| {
+            aya::EbpfError::MapError(AyaMapError::CreateError {
+                name: "EVENTS".to_owned(),
+                io_error: code(errno),
+            })
+        };
+        let (permission, module) = (Some(Refusal::Permission), Some(Refusal::SecurityModule));
+        assert_eq!(Refusal::of(&map(nix::libc::EACCES)), module);
+        assert_eq!(Refusal::of(&map(nix::libc::EPERM)), permission);
+        assert_eq!(Refusal::of(&map(nix::libc::EINVAL)), None);
+        assert_eq!(Refusal::answered(&code(nix::libc::EACCES), ""), module);
+        assert_eq!(Refusal::answered(&code(nix::libc::EACCES), "R1 invalid mem access"), None);
+        assert_eq!(Refusal::of(&AttachError::Io(code(nix::libc::EPERM))), permission);
+    }
+
     #[test]
     fn problem_and_remedy_are_separate() {
         let refused = LoadError::Refused {
@@ -160,7 +222,8 @@ mod tests {
         assert_eq!(
             crate::error::lines(&refused),
             "the kernel refused bpf(2) (create map X: EPERM) although the capabilities are granted: denied by a seccomp profile\n\
-             remedy: allow bpf(2) for this process"
+             remedy: allow bpf(2) for this process: in its seccomp profile, or with SELinux by a domain that may use bpf(2) (values \
+             `agent.seccompProfile` and `agent.seLinuxOptions` of the chart)"
         );
         assert_eq!(LoadError::Object("bad".to_owned()).remedy(), None);
     }

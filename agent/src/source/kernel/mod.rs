@@ -33,7 +33,7 @@ use btf::Layout;
 use epitaph_core::ids::CgroupId;
 use epitaph_core::input::{ProbeState, SeenClients, V1};
 use epitaph_core::time::Boot;
-use error::AttachError;
+use error::{AttachError, Refusal};
 pub use error::{LoadError, MapError};
 pub use losses::Loss;
 use losses::{Losses, WasArmed};
@@ -343,9 +343,10 @@ impl Kernel {
     /// the program.
     fn failed(&self, error: &AttachError) -> Result<String, LoadError> {
         let (is_first, reason) = (!self.losses.has_attached(), error::chain(error));
-        match (error::is_refusal(error), memlock::limits()) {
-            (true, true) if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
-            (true, false) if is_first => Err(error::refused(reason)),
+        match (Refusal::of(error), memlock::limits()) {
+            (Some(Refusal::Permission), true) if is_first || self.sizes.smaller().is_some() => Err(LoadError::Memlock(reason)),
+            (Some(Refusal::Permission), true) | (None, _) => Ok(reason),
+            (Some(refusal), _) if is_first => Err(refusal.error(reason)),
             _ => Ok(reason),
         }
     }

@@ -66,12 +66,21 @@ impl Rights {
             suspects.push(format!("kernel lockdown ({mode})"));
         }
         if !self.modules.is_empty() {
-            suspects.push(format!("a security module ({})", self.modules.join(", ")));
+            suspects.push(self.security_module());
         }
         if suspects.is_empty() {
             return "nothing that can be seen from here: a security module or kernel lockdown".to_owned();
         }
         suspects.join(" or ")
+    }
+
+    /// Without a name where the list of the modules cannot be read, as in most containers.
+    pub fn security_module(&self) -> String {
+        let names = match self.modules.is_empty() {
+            true => "such as SELinux".to_owned(),
+            false => self.modules.join(", "),
+        };
+        format!("a security module ({names})")
     }
 }
 

@@ -20,7 +20,8 @@ use tokio::time::{sleep, timeout};
 
 use super::config::{Invalid, Merged, Shutdown};
 use super::process::Running;
-use super::{Configured, MOST};
+use super::watch::{Paths, read_config, told};
+use super::{Configured, KubeletError, MOST};
 use crate::error::{HasRemedy, Remedy, chain};
 use crate::source::{bounded, in_cluster};
 
@@ -194,20 +195,27 @@ pub(super) fn parse(body: &[u8]) -> Result<Shutdown, Invalid> {
     merged.shutdown()
 }
 
-/// Sends what the kubelet answers, when it changes, until nobody reads.
-pub(super) async fn follow(kubelet: Configz, mut running: Running, answers: mpsc::Sender<Input>) {
-    let (mut said, mut turns) = (Said::default(), Turns::default());
+/// Sends what the kubelet answers, when it changes, until nobody reads. `files`: what counts while the kubelet does not answer.
+pub(super) async fn follow(kubelet: Configz, files: Option<Paths>, mut running: Running, answers: mpsc::Sender<Input>) {
+    let (mut said, mut turns) = (Said::new(files.is_some()), Turns::default());
     loop {
         // Before the question: a kubelet that starts after the answer is another one.
         running.search();
         let answer = kubelet.ask().await;
         turns.asked(answer.is_ok());
-        if let Some(event) = said.next(answer)
-            && answers.send(Input::Node(event)).await.is_err()
-        {
-            return;
-        }
+        let mut event = said.next(answer);
         loop {
+            if let Some(files) = files.clone().filter(|_| said.is_without_answer()) {
+                let Ok(read) = tokio::task::spawn_blocking(move || read_config(&files)).await else {
+                    return;
+                };
+                event = said.file(read);
+            }
+            if let Some(event) = event.take()
+                && answers.send(Input::Node(event)).await.is_err()
+            {
+                return;
+            }
             tokio::select! {
                 () = sleep(LOOK) => {}
                 () = answers.closed() => return,
@@ -253,34 +261,61 @@ impl Turns {
 #[derive(Default)]
 struct Said {
     config: Option<Result<KubeletShutdown, String>>,
+    has_file: bool,
+    has_answered: bool,
     failures: u32,
     problem: String,
 }
 
 impl Said {
+    fn new(has_file: bool) -> Said {
+        Said {
+            has_file,
+            ..Said::default()
+        }
+    }
+
     /// The event, if the answer is news. A kubelet that never answered is not one: the bus still shows whether it holds its lock.
     fn next(&mut self, answer: Result<KubeletShutdown, ConfigzError>) -> Option<NodeEvent> {
-        let config = match answer {
+        match answer {
             Ok(config) => {
                 self.failures = 0;
-                Ok(config)
+                self.has_answered = true;
+                self.news(Ok(config))
             }
             Err(error) => {
                 self.failures += 1;
                 let reason = bounded(&chain(&error), REASON);
                 if self.problem != reason {
-                    tracing::info!(
-                        remedy = error.remedy().as_deref(),
-                        "the kubelet's grace periods are not known: {reason}; shutdowns are reported all the same"
-                    );
+                    match self.has_file {
+                        true => tracing::info!(
+                            "the kubelet's file counts, because the kubelet does not give its grace periods: {reason}"
+                        ),
+                        false => tracing::info!(
+                            remedy = error.remedy().as_deref(),
+                            "the kubelet's grace periods are not known: {reason}; shutdowns are reported all the same"
+                        ),
+                    }
                     self.problem.clone_from(&reason);
                 }
-                if self.config.is_none() || self.failures < FAILURES {
-                    return None;
-                }
-                Err(reason)
+                let is_news = self.is_without_answer() && self.has_answered && !self.has_file;
+                is_news.then(|| self.news(Err(reason))).flatten()
             }
-        };
+        }
+    }
+
+    /// It has not answered yet, or not for so long that another configuration may be in force.
+    fn is_without_answer(&self) -> bool {
+        self.failures >= if self.has_answered { FAILURES } else { 1 }
+    }
+
+    fn file(&mut self, read: Result<KubeletShutdown, KubeletError>) -> Option<NodeEvent> {
+        let was_wrong = self.config.as_ref().is_some_and(Result::is_err);
+        let config = told("configuration", read, was_wrong);
+        self.news(config)
+    }
+
+    fn news(&mut self, config: Result<KubeletShutdown, String>) -> Option<NodeEvent> {
         if self.config.as_ref() == Some(&config) {
             return None;
         }

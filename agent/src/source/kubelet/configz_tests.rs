@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::source::kubelet::KubeletFiles;
 
 const ANSWER: &str =
     r#"{"kubeletconfig":{"shutdownGracePeriod":"1m0s","shutdownGracePeriodCriticalPods":"20s","featureGates":{"A":true}}}"#;
@@ -191,6 +192,67 @@ fn only_a_kubelet_that_answered_before_becomes_unknown() {
     assert_eq!(said.next(away()), None);
     assert!(matches!(said.next(periods(60)), Some(NodeEvent::Kubelet { config: Ok(_) })));
     assert!(matches!(said.next(periods(30)), Some(NodeEvent::Kubelet { config: Ok(_) })));
+}
+
+#[test]
+fn the_file_counts_while_the_kubelet_does_not_answer() {
+    let away = || {
+        let url = "https://10.0.0.1:10250/configz".to_owned();
+        let reason = "gone".to_owned();
+        Err(ConfigzError::Away { url, reason })
+    };
+    let periods = |seconds| KubeletShutdown {
+        total: Duration::from_secs(seconds),
+        ..KubeletShutdown::default()
+    };
+    let event = |seconds| {
+        Some(NodeEvent::Kubelet {
+            config: Ok(periods(seconds)),
+        })
+    };
+    let mut said = Said::new(true);
+    assert!(!said.is_without_answer());
+    assert_eq!((said.next(away()), said.is_without_answer()), (None, true));
+    assert_eq!(said.file(Ok(periods(60))), event(60));
+    assert_eq!(said.file(Ok(periods(60))), None);
+    // The answer wins, until it may be of another time.
+    assert_eq!((said.next(Ok(periods(30))), said.is_without_answer()), (event(30), false));
+    for _ in 1..FAILURES {
+        assert_eq!((said.next(away()), said.is_without_answer()), (None, false));
+    }
+    assert_eq!((said.next(away()), said.is_without_answer()), (None, true));
+    assert_eq!(said.file(Ok(periods(60))), event(60));
+    let missing = KubeletError::Missing {
+        path: "/config.yaml".into(),
+    };
+    let Some(NodeEvent::Kubelet { config: Err(reason) }) = said.file(Err(missing)) else {
+        panic!("a file that is gone is no configuration");
+    };
+    assert_eq!(reason, "/config.yaml does not exist");
+}
+
+/// In the settings the file stood before the answer.
+#[tokio::test]
+async fn a_kubelet_is_asked_before_its_file_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    std::fs::write(&file, "shutdownGracePeriod: 20s\n").unwrap();
+    for (status, body, expected) in [("200 OK", ANSWER, 60), ("403 Forbidden", "Forbidden", 20)] {
+        let kubelet = Kubelet::start(status, body).await;
+        let account = Account::new(&kubelet.authority);
+        let configz = account.configz(kubelet.address).unwrap();
+        let paths = Paths {
+            config: Some(file.clone()),
+            ..Paths::default()
+        };
+        // A directory without processes.
+        let running = Running::new(directory.path(), &[]);
+        let mut files = KubeletFiles::start(paths, Some((configz, running))).unwrap();
+        let Some(Input::Node(NodeEvent::Kubelet { config: Ok(config) })) = files.inputs.recv().await else {
+            panic!("{status}: nothing is known");
+        };
+        assert_eq!(config.total, Duration::from_secs(expected), "{status}");
+    }
 }
 
 /// A kubelet that was restarted with other periods was judged by the old ones for ten minutes.

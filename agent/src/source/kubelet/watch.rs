@@ -36,6 +36,23 @@ impl Paths {
         *self == Paths::default()
     }
 
+    pub fn has_configuration(&self) -> bool {
+        self.config.is_some() || self.config_directory.is_some()
+    }
+
+    /// The configuration's, which are left out then.
+    fn take_configuration(&mut self) -> Option<Paths> {
+        let state = self.state.take();
+        let configuration = std::mem::replace(
+            self,
+            Paths {
+                state,
+                ..Paths::default()
+            },
+        );
+        configuration.has_configuration().then_some(configuration)
+    }
+
     /// As flags of a kubelet.
     pub fn flags(&self) -> Flags {
         Flags {
@@ -54,15 +71,17 @@ pub struct KubeletFiles {
 }
 
 impl KubeletFiles {
-    /// In a runtime, where a kubelet is to be asked: again when another one runs.
+    /// In a runtime, where a kubelet is to be asked: again when another one runs. It is asked first, and its file counts where it does not
+    /// answer.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(paths: Paths, kubelet: Option<(Configz, Running)>) -> io::Result<KubeletFiles> {
+    pub fn start(mut paths: Paths, kubelet: Option<(Configz, Running)>) -> io::Result<KubeletFiles> {
         let (answers, inputs) = mpsc::channel(QUEUE);
         let (stop, stopped) = channel::<()>();
         if let Some((kubelet, running)) = kubelet {
-            tokio::spawn(configz::follow(kubelet, running, answers.clone()));
+            let files = paths.take_configuration();
+            tokio::spawn(configz::follow(kubelet, files, running, answers.clone()));
         }
         if paths.is_empty() {
             return Ok(KubeletFiles { inputs, _stop: stop });
@@ -95,13 +114,15 @@ struct Last {
 impl Last {
     fn changes(&mut self, paths: &Paths) -> Vec<NodeEvent> {
         let mut events = Vec::new();
-        if paths.config.is_some() || paths.config_directory.is_some() {
-            let config = told("configuration", read_config(paths), &self.config);
+        if paths.has_configuration() {
+            let was_wrong = matches!(self.config, Some(NodeEvent::Kubelet { config: Err(_) }));
+            let config = told("configuration", read_config(paths), was_wrong);
             note(&mut self.config, NodeEvent::Kubelet { config }, &mut events);
         }
         if let Some(path) = &paths.state {
             let read = root().and_then(|root| shutdown_state(&root, path));
-            let state = told("shutdown state", read, &self.state);
+            let was_wrong = matches!(self.state, Some(NodeEvent::KubeletState { state: Err(_) }));
+            let state = told("shutdown state", read, was_wrong);
             note(&mut self.state, NodeEvent::KubeletState { state }, &mut events);
         }
         events
@@ -116,13 +137,9 @@ fn note(last: &mut Option<NodeEvent>, event: NodeEvent, events: &mut Vec<NodeEve
 }
 
 /// An error as text, logged when the file was readable before.
-fn told<T>(what: &str, read: Result<T, KubeletError>, last: &Option<NodeEvent>) -> Result<T, String> {
+pub(super) fn told<T>(what: &str, read: Result<T, KubeletError>, was_wrong: bool) -> Result<T, String> {
     read.map_err(|error| {
         let reason = bounded(&chain(&error), REASON);
-        let was_wrong = matches!(
-            last,
-            Some(NodeEvent::Kubelet { config: Err(_) } | NodeEvent::KubeletState { state: Err(_) })
-        );
         if !was_wrong {
             tracing::warn!(error = %reason, remedy = error.remedy().as_deref(), "the kubelet's {what} is unknown");
         }
@@ -130,7 +147,7 @@ fn told<T>(what: &str, read: Result<T, KubeletError>, last: &Option<NodeEvent>) 
     })
 }
 
-fn read_config(paths: &Paths) -> Result<KubeletShutdown, KubeletError> {
+pub(super) fn read_config(paths: &Paths) -> Result<KubeletShutdown, KubeletError> {
     let configured = configured(&root()?, &paths.flags())?;
     match configured.shutdown.refused {
         Some(reason) => Err(KubeletError::Refused(reason)),

@@ -161,6 +161,11 @@ pub(in crate::source) struct LeanSetAnnotations {
     pub revision: Option<String>,
     #[serde(rename = "rollout.argoproj.io/revision")]
     pub argo_revision: Option<String>,
+    /// The numbers that a ReplicaSet had before a rollback took it up again.
+    #[serde(rename = "deployment.kubernetes.io/revision-history")]
+    pub history: Option<String>,
+    #[serde(rename = "rollout.argoproj.io/revision-history")]
+    pub argo_history: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

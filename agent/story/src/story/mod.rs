@@ -9,6 +9,7 @@ mod json;
 mod list;
 mod markdown;
 mod picture;
+mod setting;
 mod snippet;
 mod text;
 mod timeline;
@@ -24,6 +25,9 @@ pub use timeline::{Mark, Part, Row, timeline};
 pub use words::{cell, columns, cut, many, moment, paragraph};
 
 use crate::history::{Found, Report};
+
+/// [`Story::program`] of those who ask on a node.
+pub const NODE_PROGRAM: &str = "epitaph";
 
 /// What `epitaph why` shows.
 #[derive(Debug)]

@@ -649,8 +649,11 @@ fn check_snippets(line: &str, change: serde_json::Value, expected: Expect) {
 
 #[test]
 fn settings_of_a_container_in_a_pod() {
-    let advice =
-        |kind: &str, seconds: Option<u64>| serde_json::json!({"advice": [{"kind": kind, "seconds": seconds, "text": "x"}]});
+    // Of a restart for another reason than a probe, which has a grace period of its own.
+    let advice = |kind: &str, seconds: Option<u64>| {
+        let advice = serde_json::json!([{"kind": kind, "seconds": seconds, "text": "x"}]);
+        serde_json::json!({"advice": advice, "cause": "restart", "kubernetes": {"asked": {"cause": "restart"}}})
+    };
     check_snippets(
         &restarted(),
         advice("grace-longer", Some(45)),
@@ -666,19 +669,19 @@ fn settings_of_a_container_in_a_pod() {
         &restarted(),
         advice("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
-        spec:
-          template:
+            # Deployment shop/cart; terminationGracePeriodSeconds: 60 s is twice the present value, because how long the shutdown needs is unknown
             spec:
-              terminationGracePeriodSeconds: 60
-    "#]],
+              template:
+                spec:
+                  terminationGracePeriodSeconds: 60
+        "#]],
     );
     // The shutdown took 30 s: with the sleep it does not fit in 30 s.
     check_snippets(
         &restarted(),
         advice("pre-stop-sleep-longer", Some(5)),
         expect![[r##"
-            # Deployment shop/cart; sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
+            # Deployment shop/cart; lifecycle.preStop of `app`: sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
             spec:
               template:
                 spec:
@@ -699,71 +702,126 @@ fn settings_of_a_container_in_a_pod() {
             serde_json::json!({"grace_ms": 5000.0, "request": {"grace_ms": 5000.0, "spec_grace_ms": 60000.0}});
         change
     };
+    // What the spec has is not known.
+    let mut of_older = cut_short("grace-longer", Some(10));
+    of_older["kubernetes"]["request"]["spec_grace_ms"] = serde_json::Value::Null;
+    check_snippets(&restarted(), of_older, expect![[""]]);
+    // A probe has a grace period of its own.
+    let mut of_probe = advice("grace-longer", None);
+    (of_probe["cause"], of_probe["kubernetes"]) = ("liveness".into(), serde_json::json!({"asked": {"cause": "liveness"}}));
+    check_snippets(&restarted(), of_probe, expect![[""]]);
     check_snippets(&restarted(), cut_short("grace-longer", Some(10)), expect![[""]]);
     check_snippets(
         &restarted(),
         cut_short("grace-longer", None),
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown: 120 s is twice the present value
-        spec:
-          template:
+            # Deployment shop/cart; terminationGracePeriodSeconds: 120 s is twice the present value, because how long the shutdown needs is unknown
             spec:
-              terminationGracePeriodSeconds: 120
-    "#]],
+              template:
+                spec:
+                  terminationGracePeriodSeconds: 120
+        "#]],
     );
     check_snippets(
         &restarted(),
         cut_short("pre-stop-sleep-longer", Some(5)),
         expect![[r##"
-        # Deployment shop/cart; sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
-        spec:
-          template:
+            # Deployment shop/cart; lifecycle.preStop of `app`: sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "5"]}
             spec:
-              containers:
-              - name: app
-                lifecycle:
-                  preStop:
-                    sleep:
-                      seconds: 5
-    "##]],
+              template:
+                spec:
+                  containers:
+                  - name: app
+                    lifecycle:
+                      preStop:
+                        sleep:
+                          seconds: 5
+        "##]],
     );
     let liveness = serde_json::json!({"cause": "liveness", "exit": "killed-after-grace"});
     check_snippets(
         &restarted(),
         liveness,
         expect![[r#"
-        # Deployment shop/cart; how long the shutdown needs is unknown: 60 s is twice the present value
-        spec:
-          template:
+            # Deployment shop/cart; livenessProbe.terminationGracePeriodSeconds of `app`: 60 s is twice the present value, because how long the shutdown needs is unknown
             spec:
-              containers:
-              - name: app
-                livenessProbe:
-                  terminationGracePeriodSeconds: 60
-    "#]],
+              template:
+                spec:
+                  containers:
+                  - name: app
+                    livenessProbe:
+                      terminationGracePeriodSeconds: 60
+        "#]],
     );
     // A sleep of before Kubernetes 1.30.
     let mut own = advice("pre-stop-sleep-longer", Some(5));
-    own["kubernetes"] = serde_json::json!({"pre_stop": {"hook": "exec", "program": "/bin/sleep"}, "grace_ms": 60000.0});
+    let asked = serde_json::json!({"cause": "restart"});
+    own["kubernetes"] =
+        serde_json::json!({"asked": asked, "pre_stop": {"hook": "exec", "program": "/bin/sleep"}, "grace_ms": 60000.0});
     check_snippets(
         &restarted(),
         own,
         expect![[r##"
-        # Deployment shop/cart
-        spec:
-          template:
+            # Deployment shop/cart; lifecycle.preStop of `app`: only if the present value is smaller
             spec:
-              containers:
-              - name: app
-                lifecycle:
-                  preStop:
-                    exec:
-                      command: ["/bin/sleep", "5"]
-    "##]],
+              template:
+                spec:
+                  containers:
+                  - name: app
+                    lifecycle:
+                      preStop:
+                        exec:
+                          command: ["/bin/sleep", "5"]
+        "##]],
     );
     // A container has one hook.
     let mut own = advice("pre-stop-sleep-longer", Some(5));
     own["kubernetes"] = serde_json::json!({"pre_stop": {"hook": "exec", "program": "/bin/drain"}});
+    check_snippets(&restarted(), own.clone(), expect![[""]]);
+    // Next to another setting.
+    own["advice"] = serde_json::json!([
+        {"kind": "pre-stop-sleep-longer", "seconds": 5, "text": "x"},
+        {"kind": "grace-longer", "seconds": 45, "text": "x"},
+    ]);
+    own["kubernetes"]["asked"] = serde_json::json!({"cause": "restart"});
+    check_snippets(
+        &restarted(),
+        own,
+        expect![[r#"
+        # Deployment shop/cart; lifecycle.preStop of `app`: the container has a hook of another kind already: change how long that hook takes
+        spec:
+          template:
+            spec:
+              terminationGracePeriodSeconds: 45
+    "#]],
+    );
+    // The shutdown of 30 s and the sleep need more than twice the present value.
+    let both = serde_json::json!([
+        {"kind": "pre-stop-sleep-longer", "seconds": 50, "text": "x"},
+        {"kind": "grace-longer", "seconds": null, "text": "x"},
+    ]);
+    let mut own = advice("grace-longer", None);
+    own["advice"] = both;
+    check_snippets(
+        &restarted(),
+        own,
+        expect![[r##"
+        # Deployment shop/cart; lifecycle.preStop of `app`: sleep needs Kubernetes 1.30, before that write exec: {command: ["sleep", "50"]}
+        spec:
+          template:
+            spec:
+              terminationGracePeriodSeconds: 95
+              containers:
+              - name: app
+                lifecycle:
+                  preStop:
+                    sleep:
+                      seconds: 50
+    "##]],
+    );
+    // A deletion may have cut a longer one.
+    let mut own = advice("pre-stop-sleep-longer", Some(8));
+    own["kubernetes"]["pre_stop"] = serde_json::json!({"hook": "sleep", "sleep_s": 30});
     check_snippets(&restarted(), own, expect![[""]]);
 }
 
@@ -802,7 +860,8 @@ fn settings_stand_where_the_workload_has_them() {
     ] {
         let change = serde_json::json!({
             "advice": [{"kind": "grace-longer", "seconds": 45, "text": "x"}],
-            "kubernetes": {"pod": {"workload": {"kind": kind}}},
+            "cause": "restart",
+            "kubernetes": {"asked": {"cause": "restart"}, "pod": {"workload": {"kind": kind}}},
         });
         check_snippets(&restarted(), change, expected);
     }
@@ -813,24 +872,28 @@ fn settings_of_a_unit_and_of_docker() {
     let stop = serde_json::json!({"time": "2026-01-02T03:05:05Z"});
     let kill = serde_json::json!({"time": "2026-01-02T03:05:15.1Z"});
     let slow = serde_json::json!({"exit": "killed-after-grace", "stop": stop, "kill": kill});
+    // Somebody killed it before: a unit has 90 s where nobody set less.
+    check_snippets(&unit(), slow.clone(), expect![[""]]);
+    let mut slower = slow.clone();
+    slower["kill"] = serde_json::json!({"time": "2026-01-02T03:06:35.1Z"});
     check_snippets(
         &unit(),
-        slow.clone(),
+        slower,
         expect![[r#"
-        # /etc/systemd/system/nginx.service.d/50-stop.conf, by `systemctl edit nginx.service`; how long the shutdown needs is unknown, 20 s is twice the 10.1 s that it got
-        [Service]
-        TimeoutStopSec=20
-    "#]],
+            # /etc/systemd/system/nginx.service.d/50-stop.conf, by `systemctl edit nginx.service`; TimeoutStopSec: 180 s is twice the 90.1 s that the shutdown got, because how long the shutdown needs is unknown; TimeoutStopSec: only if the present value is smaller; `systemctl show -P TimeoutStopUSec nginx.service` prints the present value
+            [Service]
+            TimeoutStopSec=180
+        "#]],
     );
     let code = serde_json::json!({"exit": "nonzero-exit", "stop": stop, "status": {"code": 3}});
     check_snippets(
         &unit(),
         code,
         expect![[r#"
-        # /etc/systemd/system/nginx.service.d/50-stop.conf, by `systemctl edit nginx.service`; only if the program means success by exit code 3 after a stop signal
-        [Service]
-        SuccessExitStatus=3
-    "#]],
+            # /etc/systemd/system/nginx.service.d/50-stop.conf, by `systemctl edit nginx.service`; SuccessExitStatus: only if the program means success by exit code 3 after a stop signal
+            [Service]
+            SuccessExitStatus=3
+        "#]],
     );
     let mut docker = slow.clone();
     docker["subject"] = serde_json::json!({"runtime": "docker"});
@@ -838,10 +901,15 @@ fn settings_of_a_unit_and_of_docker() {
         &container(),
         docker,
         expect![[r#"
-        # the service in compose.yaml, or `docker stop --timeout 20`; how long the shutdown needs is unknown, 20 s is twice the 10.1 s that it got
-        stop_grace_period: 20s
-    "#]],
+            # the service in compose.yaml, or `docker stop --timeout 20`; stop_grace_period: 20 s is twice the 10.1 s that the shutdown got, because how long the shutdown needs is unknown; stop_grace_period: only if the present value is smaller
+            stop_grace_period: 20s
+        "#]],
     );
+    // `docker stop --timeout 2`, of one that has 10 s.
+    let mut hasty = slow.clone();
+    hasty["subject"] = serde_json::json!({"runtime": "docker"});
+    hasty["kill"] = serde_json::json!({"time": "2026-01-02T03:05:07.1Z"});
+    check_snippets(&container(), hasty, expect![[""]]);
     let mut hostile = slow;
     hostile["subject"] = serde_json::json!({"name": "x'; rm -rf $HOME.service"});
     check_snippets(&unit(), hostile, expect![[""]]);

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use epitaph_core::render::text::{Paint, Style, clock_stepped, not_observed};
 use epitaph_core::time::Wall;
-use epitaph_core::verdict::Severity;
+use epitaph_core::verdict::{Severity, table};
 
-use super::Story;
 use super::draw::draw;
 use super::list;
 use super::snippet::{Snippet, snippets};
 use super::timeline::timeline;
 use super::words::{between, hanging, local_moment, many, moment, paragraph, short};
+use super::{NODE_PROGRAM, Story};
 use crate::history::{At, Connections, Gaps, Group, Kubernetes, Report, Reported, Subject, Unobserved};
 
 /// Columns of a page of text; a wider terminal is not filled.
@@ -327,10 +327,18 @@ pub(super) fn table(story: &Story) -> Vec<(&'static str, String)> {
         rows.push(("trace", shown.trace_id.to_string()));
     }
     if !shown.is_down() {
-        rows.push(("meaning", format!("`epitaph explain {}`", shown.verdict)));
+        rows.push(("meaning", meaning(story.program, &shown.verdict)));
     }
     rows.retain(|(_, value)| !value.is_empty());
     rows
+}
+
+/// Who asked the plugin has no `epitaph explain`. Of a verdict of a newer agent nothing is known.
+fn meaning(program: &str, verdict: &str) -> String {
+    match program {
+        NODE_PROGRAM => format!("`{program} explain {verdict}`"),
+        _ => table::by_headline(verdict).map_or_else(String::new, |row| row.meaning.to_owned()),
+    }
 }
 
 /// Lost connections that no row of the timeline shows, because only their number is known.

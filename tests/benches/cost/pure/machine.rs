@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use epitaph_core::decode::encode::encode;
 use epitaph_core::event::{
-    Armed, CgroupMkdir, CgroupRmdir, Disposition, Event, ExitStatus, ProcessExec, ProcessExit, SignalDeliver, SignalGenerate,
-    SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState, UnseenSockets,
+    Armed, CgroupMkdir, CgroupRmdir, Close, Disposition, Event, ExitStatus, ProcessExec, ProcessExit, SignalDeliver,
+    SignalGenerate, SignalResult, TargetState, Task, Tcp, TcpCounts, TcpOp, TcpState, UnseenSockets,
 };
 use epitaph_core::ids::{CgroupId, Comm, Pid, Signal};
 use epitaph_core::time::Boot;
@@ -319,14 +319,10 @@ impl Machine {
             local: address(1, 8_080),
             remote: address(2, client),
             has_socket: true,
-            unheld: false,
+            close: Close::default(),
             not_syn: false,
             client: None,
-            by_exit: false,
-            by_shutdown: false,
-            foreign: false,
             sequence: None,
-            by_own: false,
             sk_err: 0,
             tgid: Pid(0),
             counts: Some(TcpCounts {

@@ -427,7 +427,7 @@ fn restore(stage: &Stage) -> anyhow::Result<()> {
 fn install(cluster: &Cluster, case: Case) -> anyhow::Result<()> {
     match case {
         Case::OutlivesItsPhase => {
-            let file = json!({"agent": {"kubelet": {"config": KUBELET_CONFIG}}});
+            let file = json!({"agent": {"kubelet": {"configz": false, "config": KUBELET_CONFIG}}});
             deploy::deploy_with(cluster, file)
         }
         _ => deploy::deploy(cluster),

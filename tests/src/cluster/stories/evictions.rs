@@ -53,6 +53,36 @@ pub const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "evicted-without-a-grace",
+        what: "the Eviction API with deleteOptions of 0 s: the pod leaves the API at once, as by a force delete",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Evict(Some(0))],
+        alone: false,
+        kubelet: None,
+        expected: Expected {
+            cause: "evicted-api",
+            sentence: &["60 s in its spec, 0 s asked for by the eviction"],
+            remedy: &["the pod's own grace period of 60 s was not given", "kubectl drain"],
+            ..one("force-killed", &[("app", "force-killed")])
+        },
+    },
+    Story {
+        name: "drained-without-a-grace",
+        what: "kubectl drain --grace-period=0 of a pod with 60 s in its spec",
+        manifest: |name| vec![victim(name, 60, &["handle-slowly"])],
+        from: From::Ready,
+        acts: &[Act::Drain(0)],
+        alone: true,
+        kubelet: None,
+        expected: Expected {
+            cause: "evicted-api",
+            sentence: &["60 s in its spec, 0 s asked for by the eviction"],
+            remedy: &["the pod's own grace period of 60 s was not given", "--grace-period"],
+            ..one("force-killed", &[("app", "force-killed")])
+        },
+    },
+    Story {
         name: "evicted-by-taint",
         what: "a NoExecute taint that the pod does not tolerate",
         manifest: |name| {

@@ -181,11 +181,26 @@ pub const STORIES: &[Story] = &[
         ..by_itself(
             "oom-of-a-child-long-before",
             "a child is killed by the OOM killer; the main process goes on, and exits with 0 at its stop signal: the status still has OOMKilled",
-            |name| vec![limited(name, "outlives-a-child")],
+            |name| vec![victim_with(name, 8, &["outlives-a-child", "0"], limits())],
             // Longer than an OOM kill counts as the reason of an exit.
             &[Act::Wait(Duration::from_secs(12)), Act::Delete(None)],
             Expected {
                 sentence: &["kubectl shows OOMKilled; the kernel: exited with 0 at SIGTERM"],
+                ..CLEAN
+            },
+        )
+    },
+    Story {
+        kubelet: Some(SINGLE_KILL),
+        alone: true,
+        from: From::Ready,
+        ..by_itself(
+            "oom-of-a-child-and-143",
+            "the same, and the main process exits with 143 at its stop signal",
+            |name| vec![victim_with(name, 8, &["outlives-a-child", "143"], limits())],
+            &[Act::Wait(Duration::from_secs(12)), Act::Delete(None)],
+            Expected {
+                sentence: &["kubectl shows OOMKilled; the kernel: exited with 143 at SIGTERM"],
                 ..CLEAN
             },
         )
@@ -250,16 +265,16 @@ pub const STORIES: &[Story] = &[
         from: From::Ready,
         ..by_itself(
             "restarted-in-place-beside-its-kubelet",
-            "the same while the kubelet is away for 45 s: the report waits for the status",
+            "the same while the kubelet restarts: the report waits for the status",
             |name| in_place(name, "sleep 30", json!({})),
             &[
                 Act::OnNode(
-                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 45; systemctl start kubelet",
+                    "systemctl stop kubelet; while kill -0 $PID 2>/dev/null; do sleep 0.2; done; sleep 10; systemctl start kubelet",
                 ),
                 Act::UntilRestarted,
             ],
             Expected {
-                beside: &[SETUP, SETUP],
+                beside: &[SETUP, SETUP, NEIGHBOUR],
                 ..IN_PLACE
             },
         )

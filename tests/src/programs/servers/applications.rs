@@ -168,7 +168,7 @@ const ERLANG: Installed = Installed {
         "/usr/bin/erl",
         "-noinput",
         "-eval",
-        "spawn(fun() -> {ok, _} = gen_tcp:listen($PORT, [{ip, {127,0,0,1}}]), receive after infinity -> ok end end).",
+        "spawn(fun() -> {ok, _} = gen_tcp:listen($PORT, [{ip, {127,0,0,1}}, {reuseaddr, true}]), receive after infinity -> ok end end).",
     ],
     ready: Ready::Listens,
     documented: "SIGTERM: as init:stop/0, which takes down all applications.",
@@ -298,13 +298,19 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "hypnotoad-term",
-        "immediate shutdown",
+        "immediate shutdown: the manager kills its workers",
         HYPNOTOAD,
         SIGTERM,
-        clean(&[
-            "The container runtime sent SIGTERM to PID 1 `",
-            "the handler ran, and the process exited with code 0",
-        ]),
+        unclean(
+            End::Code(0),
+            "force-killed",
+            &[
+                "The container runtime sent SIGTERM to PID 1 `",
+                "the handler ran, and the process exited with code 0",
+                "which never got the signal, with its listener open",
+            ],
+            &[],
+        ),
     ),
     server(
         "hypnotoad-quit",

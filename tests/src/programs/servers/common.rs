@@ -183,7 +183,8 @@ pub static STORIES: &[Story] = &[
         APACHE,
         SIGTERM,
         clean(&[
-            "The container runtime sent SIGTERM to PID 1 `apache2`, the handler ran and sent the signal on to 3 processes",
+            // To one, two or three: it listens before it has started all.
+            "The container runtime sent SIGTERM to PID 1 `apache2`, the handler ran and sent the signal on to ",
             "the process exited with code 0",
         ]),
     ),

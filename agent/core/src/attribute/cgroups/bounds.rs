@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::map::{slim, table};
-use super::{Cgroup, Cgroups, NESTED};
+use super::super::map::{Map, slim, table};
+use super::{Cgroup, Cgroups, NESTED, Parties, Queue};
 use crate::ids::CgroupId;
 use crate::time::Boot;
 use crate::tolerances::KEEP_REMOVED;
@@ -31,54 +31,35 @@ impl Cgroups {
     /// Bytes that are kept.
     pub fn bytes(&self) -> usize {
         // A queue has at most twice the room that it needs, and room for 64.
-        let nested = 2 * self.nested * size_of::<(u64, CgroupId)>();
-        let parties = nested + self.parties.len() * (64 * size_of::<(u64, CgroupId)>() + ENTRY);
+        let nested = 2 * self.parties.nested * size_of::<(u64, CgroupId)>();
+        let parties = nested + self.parties.of.len() * (64 * size_of::<(u64, CgroupId)>() + ENTRY);
         self.bytes + table::<CgroupId, Cgroup>(self.entries.capacity()) + parties
     }
 
     /// Drops what is over a bound: of the party with the most nested cgroups the oldest; if no party has many, the removed cgroup that
     /// is gone the longest, and then the oldest live one, which is looked up again when needed.
     pub(super) fn bound(&mut self) {
-        while let Some((least, path)) = self.most.last() {
-            if *least <= NESTED + NESTED_WITHOUT {
-                break;
-            }
-            let path = Arc::clone(path);
-            self.drop_nested(&path);
+        while let Some(path) = self.parties.with_most(NESTED + NESTED_WITHOUT) {
+            let oldest = self.oldest_nested(&path);
+            self.drop_one(oldest);
         }
-        while self.live > self.max_live || self.removed > self.max_removed || self.is_over_bytes() {
-            let most = self
-                .most
-                .last()
-                .filter(|(count, _)| *count > FEW)
-                .map(|(_, path)| Arc::clone(path));
-            let is_removed_over = self.live <= self.max_live;
-            let dropped = match most {
-                Some(path) => self.drop_nested(&path),
-                None => is_removed_over && self.drop_removed() || self.drop_live(),
+        while self.live.count > self.max_live || self.removed.count > self.max_removed || self.is_over_bytes() {
+            let is_removed_over = self.live.count <= self.max_live;
+            let oldest = match self.parties.with_most(FEW) {
+                Some(path) => self.oldest_nested(&path),
+                None => {
+                    let entries = &self.entries;
+                    let removed = is_removed_over.then(|| self.removed.pop(|of| is_entry(entries, of, false)));
+                    removed.flatten().or_else(|| self.live.pop(|of| is_entry(entries, of, true)))
+                }
             };
-            if !dropped {
+            if !self.drop_one(oldest) {
                 break;
             }
         }
-        if self.removed_order.len() > 2 * self.removed + 64 {
-            let entries = &self.entries;
-            self.removed_order.retain(|(_, sequence, cgroup)| {
-                entries
-                    .get(cgroup)
-                    .is_some_and(|entry| entry.sequence == *sequence && !entry.is_live())
-            });
-            self.removed_order.shrink_to(2 * self.removed + 64);
-        }
-        if self.live_order.len() > 2 * self.live + 64 {
-            let entries = &self.entries;
-            self.live_order.retain(|(sequence, cgroup)| {
-                entries
-                    .get(cgroup)
-                    .is_some_and(|entry| entry.sequence == *sequence && entry.is_live())
-            });
-            self.live_order.shrink_to(2 * self.live + 64);
-        }
+        let entries = &self.entries;
+        self.removed.slim(|of| is_entry(entries, of, false));
+        self.live.slim(|of| is_entry(entries, of, true));
     }
 
     fn is_over_bytes(&mut self) -> bool {
@@ -89,41 +70,18 @@ impl Cgroups {
         self.bytes() > self.max_bytes
     }
 
-    /// Drops the oldest nested cgroup of a party. False: there is none.
-    fn drop_nested(&mut self, path: &Arc<str>) -> bool {
-        while let Some(party) = self.parties.get_mut(path) {
-            let Some((sequence, cgroup)) = party.order.pop_front() else {
-                break;
-            };
-            if self.entries.get(&cgroup).is_some_and(|entry| entry.sequence == sequence) {
-                self.forget(cgroup);
-                self.drops += 1;
-                return true;
-            }
-        }
-        false
+    fn oldest_nested(&mut self, path: &str) -> Option<CgroupId> {
+        let entries = &self.entries;
+        self.parties.of.get_mut(path)?.pop(|of| entry(entries, of).is_some())
     }
 
-    fn drop_removed(&mut self) -> bool {
-        while let Some((_, sequence, cgroup)) = self.removed_order.pop_front() {
-            if self.is_entry(cgroup, sequence, false) {
-                self.forget(cgroup);
-                self.drops += 1;
-                return true;
-            }
+    /// False: there is none.
+    fn drop_one(&mut self, oldest: Option<CgroupId>) -> bool {
+        if let Some(cgroup) = oldest {
+            self.forget(cgroup);
+            self.drops += 1;
         }
-        false
-    }
-
-    fn drop_live(&mut self) -> bool {
-        while let Some((sequence, cgroup)) = self.live_order.pop_front() {
-            if self.is_entry(cgroup, sequence, true) {
-                self.forget(cgroup);
-                self.drops += 1;
-                return true;
-            }
-        }
-        false
+        oldest.is_some()
     }
 
     #[inline]
@@ -135,31 +93,27 @@ impl Cgroups {
     }
 
     fn forget_old(&mut self, now: Boot) {
-        while let Some(&(removed_at, sequence, cgroup)) = self.removed_order.front() {
-            if now.since(removed_at) < KEEP_REMOVED {
-                break;
+        self.next_expiry = Boot(u64::MAX);
+        while let Some(&oldest) = self.removed.order.front() {
+            let removed_at = entry(&self.entries, &oldest).and_then(|entry| entry.removed_at);
+            match removed_at.map(|at| at.plus(KEEP_REMOVED)) {
+                Some(expiry) if now < expiry => {
+                    self.next_expiry = expiry;
+                    break;
+                }
+                Some(_) => self.forget(oldest.1),
+                None => {}
             }
-            self.removed_order.pop_front();
-            if self.is_entry(cgroup, sequence, false) {
-                self.forget(cgroup);
-            }
+            self.removed.order.pop_front();
         }
-        let oldest = self.removed_order.front();
-        self.next_expiry = oldest.map_or(Boot(u64::MAX), |(removed_at, ..)| removed_at.plus(KEEP_REMOVED));
-    }
-
-    fn is_entry(&self, cgroup: CgroupId, sequence: u64, live: bool) -> bool {
-        self.entries
-            .get(&cgroup)
-            .is_some_and(|entry| entry.sequence == sequence && entry.is_live() == live)
     }
 
     pub(super) fn forget(&mut self, cgroup: CgroupId) {
         match self.entries.get(&cgroup).map(Cgroup::is_live) {
             None => return,
-            Some(false) => self.removed -= 1,
+            Some(false) => self.removed.count -= 1,
             Some(true) => {
-                self.live -= 1;
+                self.live.count -= 1;
                 self.disown(cgroup);
             }
         }
@@ -167,7 +121,7 @@ impl Cgroups {
         slim(&mut self.entries);
         self.bytes -= entry.bytes();
         if let Some(path) = entry.party {
-            self.leave(path);
+            self.parties.leave(path, &self.entries);
         }
         if let Some(outermost) = entry.enclosing
             && let Some(count) = self.enclosed.get_mut(&outermost)
@@ -178,26 +132,66 @@ impl Cgroups {
             }
         }
     }
+}
+
+impl Parties {
+    /// The party with the most nested cgroups, if these are more.
+    fn with_most(&self, than: usize) -> Option<Arc<str>> {
+        let (count, path) = self.most.last()?;
+        (*count > than).then(|| Arc::clone(path))
+    }
+
+    pub(super) fn join(&mut self, path: &Arc<str>, sequence: u64, cgroup: CgroupId) {
+        let party = self.of.entry(Arc::clone(path)).or_default();
+        self.most.remove(&(party.count, Arc::clone(path)));
+        party.push(sequence, cgroup);
+        self.nested += 1;
+        self.most.insert((party.count, Arc::clone(path)));
+    }
 
     /// A party has one nested cgroup less.
-    fn leave(&mut self, path: Arc<str>) {
-        let Some(party) = self.parties.get_mut(&path) else { return };
+    fn leave(&mut self, path: Arc<str>, entries: &Map<CgroupId, Cgroup>) {
+        let Some(party) = self.of.get_mut(&path) else { return };
         self.most.remove(&(party.count, Arc::clone(&path)));
         party.count -= 1;
         self.nested -= 1;
         if party.count == 0 {
-            self.parties.remove(&path);
-            return slim(&mut self.parties);
+            self.of.remove(&path);
+            return slim(&mut self.of);
         }
-        if party.order.len() > 2 * party.count + 64 {
-            let entries = &self.entries;
-            let is_there =
-                |(sequence, cgroup): &(u64, CgroupId)| entries.get(cgroup).is_some_and(|entry| entry.sequence == *sequence);
-            party.order.retain(is_there);
-            party.order.shrink_to(2 * party.count + 64);
-        }
+        party.slim(|of| entry(entries, of).is_some());
         self.most.insert((party.count, path));
     }
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, sequence: u64, cgroup: CgroupId) {
+        self.count += 1;
+        self.order.push_back((sequence, cgroup));
+    }
+
+    /// The oldest one.
+    fn pop(&mut self, is_in: impl Fn(&(u64, CgroupId)) -> bool) -> Option<CgroupId> {
+        let oldest = std::iter::from_fn(|| self.order.pop_front()).find(is_in)?;
+        Some(oldest.1)
+    }
+
+    fn slim(&mut self, is_in: impl Fn(&(u64, CgroupId)) -> bool) {
+        let most = 2 * self.count + 64;
+        if self.order.len() > most {
+            self.order.retain(is_in);
+            self.order.shrink_to(most);
+        }
+    }
+}
+
+/// The entry that was put in a queue.
+fn entry<'a>(entries: &'a Map<CgroupId, Cgroup>, (sequence, cgroup): &(u64, CgroupId)) -> Option<&'a Cgroup> {
+    entries.get(cgroup).filter(|entry| entry.sequence == *sequence)
+}
+
+fn is_entry(entries: &Map<CgroupId, Cgroup>, of: &(u64, CgroupId), is_live: bool) -> bool {
+    entry(entries, of).is_some_and(|entry| entry.is_live() == is_live)
 }
 
 #[cfg(test)]
@@ -205,14 +199,14 @@ impl Cgroups {
     /// Counters and queues agree with the entries, and nothing grows beyond its bound.
     pub fn assert_bounded(&self) {
         let live = self.entries.values().filter(|entry| entry.is_live()).count();
-        assert_eq!((self.live, self.removed), (live, self.entries.len() - live));
-        assert!(live <= self.max_live && self.removed <= self.max_removed);
-        assert!(self.live_order.len() <= 2 * self.max_live + 64 && self.removed_order.len() <= 2 * self.max_removed + 64);
+        assert_eq!((self.live.count, self.removed.count), (live, self.entries.len() - live));
+        assert!(live <= self.max_live && self.removed.count <= self.max_removed);
+        assert!(self.live.order.len() <= 2 * self.max_live + 64 && self.removed.order.len() <= 2 * self.max_removed + 64);
         assert_eq!(self.bytes, self.entries.values().map(Cgroup::bytes).sum::<usize>());
         let nested = self.entries.values().filter(|entry| entry.party.is_some()).count();
-        assert_eq!(self.parties.values().map(|party| party.count).sum::<usize>(), nested);
-        assert_eq!(self.nested, nested);
-        assert_eq!(self.most.len(), self.parties.len());
+        assert_eq!(self.parties.of.values().map(|party| party.count).sum::<usize>(), nested);
+        assert_eq!(self.parties.nested, nested);
+        assert_eq!(self.parties.most.len(), self.parties.of.len());
         let orphans = self.orphans.values().map(Vec::len).sum::<usize>();
         assert!(
             orphans <= live && self.owners.len() <= live,

@@ -4,7 +4,6 @@
 
 mod about;
 mod evidence;
-mod sender;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -20,8 +19,7 @@ use crate::time::Boot;
 use super::Limits;
 use about::{is_of, party};
 pub(super) use about::{kind, task_of};
-pub(super) use evidence::{Attributed, Concerned, Evidence, Taker, What};
-pub(super) use sender::Sender;
+pub(super) use evidence::{Attributed, Concerned, Evidence, Sender, Taker, What};
 
 /// Units that are, or hold, a kubelet: kubeadm and most distributions, k3s, RKE2, k0s, MicroK8s, and snaps.
 pub const KUBELET_UNITS: &[&str] = &[
@@ -48,8 +46,8 @@ const KUBELETS: usize = 64;
 
 /// The result for an event.
 enum Placed {
-    /// Evidence, or irrelevant for every subject.
-    Done,
+    /// Evidence about the subject with that own cgroup, or irrelevant for every subject.
+    Done(Option<CgroupId>),
     /// The event's cgroup is not known (yet).
     Unknown,
 }
@@ -112,8 +110,9 @@ impl Attributor {
         self.index.start(machine, nodes);
     }
 
-    /// A kernel event. Waiting events may depend on it.
-    pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Taker<'_>) {
+    /// A kernel event. Waiting events may depend on it. Returns the own cgroup of the subject that it may be evidence of; None for the
+    /// connects of clients.
+    pub fn event(&mut self, now: Boot, at: Boot, event: &Event, out: &mut Taker<'_>) -> Option<CgroupId> {
         match event {
             Event::CgroupMkdir(made) => match &made.path {
                 Some(path) => {
@@ -126,12 +125,13 @@ impl Attributor {
                 // The answer of the file system came before.
                 None => self.index.created(made.cgroup, at),
             },
-            Event::CgroupRmdir(removed) => out(self.removed(now, at, removed.cgroup)),
+            Event::CgroupRmdir(removed) => return self.removed(now, at, removed.cgroup, out),
             _ => match self.place(at, event, out) {
-                Placed::Done => {}
+                Placed::Done(own) => return own.filter(|_| !matches!(event, Event::SignalDiscarded(_))),
                 Placed::Unknown => self.wait(now, at, event.clone(), out),
             },
         }
+        None
     }
 
     /// A cgroup's path: events that waited for it are attributed.
@@ -221,7 +221,7 @@ impl Attributor {
             Some(place) => Cow::Borrowed(place),
             None => match self.place_further(at, event, out) {
                 Some(place) => Cow::Owned(place),
-                None => return Placed::Done,
+                None => return Placed::Done(None),
             },
         };
         match event {
@@ -265,7 +265,7 @@ impl Attributor {
     fn show(&self, at: Boot, event: &Event, place: &Attribution, out: &mut Taker<'_>) -> Placed {
         let (subject, own) = match place {
             Attribution::Subject(subject, own) => (subject, *own),
-            Attribution::Host => return Placed::Done,
+            Attribution::Host => return Placed::Done(None),
             Attribution::Unknown(_) => return Placed::Unknown,
         };
         let sockets_of = task_of(event).and_then(|task| self.sockets_of(own, task.cgroup));
@@ -286,7 +286,7 @@ impl Attributor {
             },
             Event::Tcp(tcp) => What::Tcp(tcp),
             Event::SignalDiscarded(discarded) => What::Discarded(discarded),
-            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done,
+            Event::CgroupMkdir(_) | Event::CgroupRmdir(_) | Event::PeerAnnouncement(_) => return Placed::Done(None),
         };
         out(Attributed::Evidence(Evidence {
             at,
@@ -295,12 +295,14 @@ impl Attributor {
             sockets_of,
             what,
         }));
-        Placed::Done
+        Placed::Done(Some(own))
     }
 
     /// Even where nothing is known of it: its other events may come later. In one hierarchy: a container of v1 has a cgroup in each.
-    pub fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId) -> Attributed<'static> {
-        let subject = match self.index.attribute_cgroup(cgroup) {
+    pub fn removed(&mut self, now: Boot, at: Boot, cgroup: CgroupId, out: &mut Taker<'_>) -> Option<CgroupId> {
+        let place = self.index.attribute_cgroup(cgroup);
+        let own = place.own();
+        let subject = match place {
             Attribution::Subject(subject, own) if own == cgroup && own.hierarchy == self.index.machine().hierarchy() => {
                 Some(subject)
             }
@@ -308,7 +310,8 @@ impl Attributor {
         };
         self.index.remove(now, cgroup);
         self.kubelets.remove(&cgroup);
-        Attributed::Removed { at, cgroup, subject }
+        out(Attributed::Removed { at, cgroup, subject });
+        own
     }
 
     fn wait(&mut self, now: Boot, at: Boot, event: Event, out: &mut Taker<'_>) {
@@ -377,7 +380,7 @@ impl Attributor {
         self.pending = rest;
         for (deadline, at, event) in again {
             match self.place(at, &event, out) {
-                Placed::Done => self.waits_no_more(&event),
+                Placed::Done(_) => self.waits_no_more(&event),
                 Placed::Unknown => self.pending.push_back((deadline, at, event)),
             }
         }
@@ -397,7 +400,7 @@ impl Attributor {
         self.kernel_kills.iter().rev().find(|task| task.tgid == victim).copied()
     }
 
-    pub fn oom_place(&self, oom: &OomVictim) -> Attribution {
+    fn oom_place(&self, oom: &OomVictim) -> Attribution {
         match oom.task.or_else(|| self.kernel_kill(oom.victim)) {
             Some(task) => self.index.attribute_descendant(&task),
             None => self.index.attribute_process(oom.victim),

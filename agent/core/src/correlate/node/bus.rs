@@ -1,14 +1,14 @@
-//! logind and systemd on the bus: states, signals, jobs, locks.
+//! logind and systemd on the bus: states, signals, jobs, locks, and a shutdown that logind has scheduled.
 
 use super::NodeMachine;
-use super::parts::{FromNode, LOCKS, Left, TEXT};
+use super::parts::{FromNode, LOCKS, Left, Plan, TEXT};
 use crate::ids::PodUid;
-use crate::node::{BusState, Inhibitor, KubeletState, OwnLock, ShutdownKind, SignalSender};
+use crate::node::{BusState, Inhibitor, OwnLock, ScheduledShutdown, ShutdownKind, SignalSender};
 use crate::report::Report;
 use crate::shutdown::{Ending, Lock, NodeDown};
 use crate::text::bounded;
 use crate::time::Boot;
-use crate::tolerances::{BUS_APART, SPOOF_SLACK};
+use crate::tolerances::{BUS_APART, PLAN_BEGINS, PLAN_LATE, SPOOF_SLACK};
 
 impl NodeMachine {
     pub(super) fn bus_state(&mut self, now: Boot, state: BusState, out: &mut FromNode) {
@@ -30,17 +30,14 @@ impl NodeMachine {
             }
             BusState::Unavailable { reason } => {
                 self.bus_gap(now, &reason);
-                self.bus.connected = None;
-                self.locks = None;
-                self.bus.reason = Some(bounded(&reason, TEXT).into_owned());
+                self.bus.lose(&reason);
             }
             BusState::Off => {
                 let reason = "the observation of logind is switched off";
-                if self.bus.connected.take().is_some() {
+                if self.bus.connected.is_some() {
                     self.bus_gap(now, reason);
                 }
-                self.locks = None;
-                self.bus.reason = Some(reason.to_owned());
+                self.bus.lose(reason);
             }
         }
     }
@@ -58,6 +55,7 @@ impl NodeMachine {
                 end: back,
                 next_boot_id: left.key.boot_id.clone(),
                 is_soft: true,
+                at_most: true,
                 key: left.key,
             })));
         }
@@ -110,8 +108,7 @@ impl NodeMachine {
     pub(super) fn spoofed(&mut self, now: Boot, sender: SignalSender, start: bool) {
         if self.open.is_none() && start {
             let mut open = self.begin(now);
-            let needed = self.kubelet.as_ref().and_then(|config| config.as_ref().ok());
-            let needed = needed.map(|config| config.needed()).unwrap_or(SPOOF_SLACK);
+            let needed = self.kubelet.configured().map_or(SPOOF_SLACK, |config| config.needed());
             open.acts_until = Some(now.plus(needed).plus(SPOOF_SLACK));
             self.open = Some(open);
         }
@@ -128,12 +125,12 @@ impl NodeMachine {
         // The kubelet's first: it decides the verdict.
         locks.sort_by_key(|lock| !lock.is_kubelets());
         locks.truncate(LOCKS);
-        self.has_kubelet |= locks.iter().any(Inhibitor::is_kubelets);
+        self.kubelet.is_there |= locks.iter().any(Inhibitor::is_kubelets);
         if let Some(open) = &mut self.open {
-            open.listed(now, &locks, self.locks.is_none());
+            open.listed(now, &locks, self.bus.locks.is_none());
         }
-        self.locks = Some(locks);
-        self.kubelet_dropped &= !self.holds_kubelets();
+        self.bus.locks = Some(locks);
+        self.kubelet.dropped &= self.bus.kubelet_holds() == Some(false);
     }
 
     pub(super) fn job(&mut self, now: Boot, unit: &str, removed: bool, out: &mut FromNode) {
@@ -157,13 +154,6 @@ impl NodeMachine {
         } else if self.open.as_ref().is_some_and(|open| open.facts.signs.stopping.is_some()) {
             self.continued(now, out);
         }
-    }
-
-    pub(super) fn kubelet_state(&mut self, now: Boot, state: Result<KubeletState, String>, out: &mut FromNode) {
-        let state = state.ok();
-        self.state_of_previous(state);
-        self.previous_due(now, out);
-        self.kubelet_state = state;
     }
 
     /// The agent ends: what is decided is reported now, because the machine may never be back.
@@ -192,16 +182,16 @@ impl super::InProgress {
     /// The role's word. logind goes on at once where no other lock is held, and its list is not read again before the end.
     pub(super) fn own_lock(&mut self, now: Boot, state: &OwnLock) {
         if *state == OwnLock::Released {
-            for lock in self.facts.locks.iter_mut().filter(|lock| lock.lock.is_own()) {
+            for lock in self.facts.logind.locks.iter_mut().filter(|lock| lock.lock.is_own()) {
                 lock.released.get_or_insert(now);
             }
         }
-        self.facts.own_lock = Some(state.clone());
+        self.facts.logind.own_lock = Some(state.clone());
     }
 
     /// The locks that are held now. `first`: none were known before.
     pub(super) fn listed(&mut self, now: Boot, held: &[Inhibitor], first: bool) {
-        for known in &mut self.facts.locks {
+        for known in &mut self.facts.logind.locks {
             if known.released.is_none() && !held.contains(&known.lock) {
                 known.released = Some(now);
             }
@@ -209,8 +199,8 @@ impl super::InProgress {
         for lock in held {
             // The own lock is not taken again during the shutdown: a list with it is older than its release.
             let is_known = |known: &Lock| known.lock == *lock && (known.released.is_none() || lock.is_own());
-            if !self.facts.locks.iter().any(is_known) && self.facts.locks.len() < LOCKS {
-                self.facts.locks.push(Lock {
+            if !self.facts.logind.locks.iter().any(is_known) && self.facts.logind.locks.len() < LOCKS {
+                self.facts.logind.locks.push(Lock {
                     lock: lock.clone(),
                     taken: (!first).then_some(now),
                     released: None,
@@ -264,5 +254,74 @@ fn tamed(sender: SignalSender) -> SignalSender {
             comm: comm.map(text),
             unit: unit.map(text),
         },
+    }
+}
+
+/// In front of a type: nothing will happen.
+const DRY: &str = "dry-";
+
+impl NodeMachine {
+    pub(super) fn scheduled(&mut self, now: Boot, shutdown: Option<ScheduledShutdown>) {
+        let in_progress = self.is_shutting_down();
+        match shutdown.filter(|plan| !plan.kind.starts_with(DRY)) {
+            Some(plan) if !in_progress => {
+                let plan = ScheduledShutdown {
+                    kind: bounded(&plan.kind, TEXT).into_owned(),
+                    ..plan
+                };
+                let known = self.bus.plan.as_ref();
+                let is_same = known.is_some_and(|known| known.plan == plan && known.dropped.is_none());
+                if !is_same {
+                    self.bus.plan = Some(Plan {
+                        plan,
+                        seen: now,
+                        dropped: None,
+                        was_blocked: false,
+                    });
+                }
+            }
+            Some(_) => {}
+            None => {
+                if let Some(plan) = &mut self.bus.plan {
+                    plan.dropped.get_or_insert(now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn plan_due(&mut self, now: Boot, out: &mut FromNode) {
+        let Some(plan) = &self.bus.plan else { return };
+        let due = self.clock.boot(plan.plan.at);
+        let blocked = due.plus(PLAN_LATE) <= now && self.bus.locks.iter().flatten().any(Inhibitor::blocks);
+        let dropped = plan.dropped.filter(|at| at.plus(PLAN_BEGINS) <= now);
+        if self.open.is_some() || plan.was_blocked && dropped.is_none() {
+            return;
+        }
+        if blocked && !plan.was_blocked {
+            self.planned(due, None, now, out);
+            if let Some(plan) = &mut self.bus.plan {
+                plan.was_blocked = true;
+            }
+        } else if let Some(dropped) = dropped {
+            if !plan.was_blocked {
+                self.planned(plan.seen, Some(dropped), dropped, out);
+            }
+            self.bus.plan = None;
+        }
+    }
+
+    /// A shutdown that did not begin.
+    fn planned(&mut self, begin: Boot, cancelled: Option<Boot>, now: Boot, out: &mut FromNode) {
+        let mut open = self.begin(begin);
+        open.wants_pods = false;
+        if let Some(plan) = &self.bus.plan {
+            open.facts.kind = ShutdownKind::parse(&plan.plan.kind);
+            open.facts.signs.scheduled = Some((plan.plan.clone(), plan.seen));
+        }
+        open.facts.signs.cancelled = cancelled;
+        self.open = Some(open);
+        let last = self.last.take();
+        self.close(now, Ending::Continued, out);
+        self.last = last;
     }
 }

@@ -3,7 +3,7 @@
 use super::NodeMachine;
 use super::open::InProgress;
 use crate::node::{InhibitMode, KubeletShutdown, PriorityPeriod};
-use crate::shutdown::{Cut, Delay, Ending, NodeShutdownFacts, Phase, PodInShutdown};
+use crate::shutdown::{Cut, Delay, Ending, NodeShutdownFacts, Phase, PodInShutdown, UnlistedPods};
 use crate::time::Boot;
 use crate::tolerances::{BUS_APART, LOGIND_TIMER};
 use crate::verdict::ShutdownOutcome;
@@ -25,20 +25,22 @@ impl InProgress {
         facts.begin = begins.into_iter().flatten().min().unwrap_or(facts.begin).min(facts.begin);
         facts.end = now.max(facts.begin);
         facts.ending = ending;
-        facts.delay = delay(&facts, self.limit);
-        if let Some(over) = facts.delay.and_then(|delay| delay.end) {
-            for lock in &mut facts.locks {
+        facts.logind.delay = delay(&facts, self.limit);
+        let is_observed = facts.gaps.bus.is_none();
+        if let Some(over) = facts.logind.delay.and_then(|delay| delay.end).filter(|_| is_observed) {
+            for lock in &mut facts.logind.locks {
                 let is_delay = lock.lock.mode == InhibitMode::Delay;
                 lock.outlasted = is_delay && lock.released.is_none_or(|at| at > over.plus(BUS_APART));
             }
         }
-        facts.more_pods = self.runs.more;
-        let over = facts.delay.and_then(|delay| delay.end).or(facts.signs.stopped_since());
-        let (ignored, begin) = (self.runs.ignored(), facts.begin);
+        let more = self.runs.more;
+        let over = facts.logind.delay.and_then(|delay| delay.end).or(facts.signs.stopped_since());
+        let (ignored, begin, exits_lost) = (self.runs.ignored(), facts.begin, facts.gaps.exits);
         let pods = self.runs.into_list().map(|run| {
             let ended = run.ended();
             // It still ran when everything was stopped.
-            let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own);
+            let is_lost = ended.is_none() && (run.is_unsure || exits_lost);
+            let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own && !is_lost);
             let cut = left.map(|at| Cut {
                 at,
                 had: run.stopped.filter(|stopped| *stopped <= at).map(|stopped| at.since(stopped)),
@@ -63,16 +65,19 @@ impl InProgress {
         facts
             .pods
             .sort_by(|a, b| (&a.pod.namespace, &a.pod.name, &a.pod.uid).cmp(&(&b.pod.namespace, &b.pod.name, &b.pod.uid)));
-        phases(&mut facts);
+        phases(&mut facts, more > 0);
         // Their time belongs to the phases; of them nothing is reported.
         let (left_out, listed): (Vec<_>, Vec<_>) = std::mem::take(&mut facts.pods)
             .into_iter()
             .partition(|pod| ignored.contains(&pod.pod.uid));
-        facts.own_ran = left_out.iter().chain(&listed).any(|pod| pod.is_own);
         // The chart opts the agent's own pod out.
         let others = || left_out.iter().filter(|pod| !pod.is_own);
-        facts.ignored_pods = others().count() as u64;
-        facts.ignored_losers = others().filter(|pod| facts.may_lose(pod)).count() as u64;
+        facts.unlisted = UnlistedPods {
+            more,
+            ignored: others().count() as u64,
+            ignored_losers: others().filter(|pod| facts.may_lose(pod)).count() as u64,
+            own_ran: left_out.iter().chain(&listed).any(|pod| pod.is_own),
+        };
         facts.pods = listed;
         facts
     }
@@ -93,10 +98,10 @@ impl InProgress {
         if self.facts.signs.only_swept() {
             self.facts.gaps.bus = None;
         }
-        self.facts.kubelet.is_there = node.has_kubelet;
+        self.facts.kubelet.is_there = node.kubelet.is_there;
         let gaps = &mut self.facts.gaps;
         // Without a kubelet there are no pods to know.
-        gaps.pods &= node.has_kubelet;
+        gaps.pods &= node.kubelet.is_there;
         if !is_announced {
             gaps.bus = gaps.bus.take().or(self.doubt.take());
         }
@@ -108,18 +113,19 @@ impl InProgress {
 fn delay(facts: &NodeShutdownFacts, limit: Option<std::time::Duration>) -> Option<Delay> {
     let begin = facts.signs.prepared?;
     let by_limit = limit.map(|limit| begin.plus(limit));
+    let is_observed = facts.gaps.bus.is_none();
     let end = match facts.signs.services() {
         Some(at) => Some(at.max(begin)),
         // The machine continued before, or was not observed for so long.
-        None => by_limit.filter(|at| *at <= facts.end && facts.ending != Ending::Continued),
+        None => by_limit.filter(|at| *at <= facts.end && facts.ending != Ending::Continued && is_observed),
     };
     let held = |at: Boot| {
-        let mut delays = facts.locks.iter().filter(|lock| lock.lock.mode == InhibitMode::Delay);
+        let mut delays = facts.logind.locks.iter().filter(|lock| lock.lock.mode == InhibitMode::Delay);
         delays.any(|lock| lock.released.is_none_or(|released| released > at))
     };
     let expired = end
         .zip(by_limit)
-        .is_some_and(|(end, by_limit)| end.plus(LOGIND_TIMER) >= by_limit && held(end));
+        .is_some_and(|(end, by_limit)| is_observed && end.plus(LOGIND_TIMER) >= by_limit && held(end));
     Some(Delay {
         limit,
         begin,
@@ -128,12 +134,13 @@ fn delay(facts: &NodeShutdownFacts, limit: Option<std::time::Duration>) -> Optio
     })
 }
 
-/// The kubelet's phases one after the other, each until its last pod has ended or its period is over.
-fn phases(facts: &mut NodeShutdownFacts) {
+/// The kubelet's phases one after the other, each until its last pod has ended or its period is over. `more`: there are pods that are not
+/// followed.
+fn phases(facts: &mut NodeShutdownFacts, more: bool) {
     let signs = &facts.signs;
     let acts = facts.kubelet.held != Some(false) || !signs.is_real();
     let begin = signs.prepared.or(signs.spoofed.as_ref().map(|(at, _)| *at));
-    let Some((mut begin, Some(Ok(config)))) = begin.filter(|_| acts).zip(Some(facts.kubelet.config.as_ref())) else {
+    let Some((mut begin, config)) = begin.filter(|_| acts).zip(facts.kubelet.configured()) else {
         return;
     };
     let periods = ordered(config);
@@ -141,9 +148,11 @@ fn phases(facts: &mut NodeShutdownFacts) {
         pod.phase = pod.priority.and_then(|priority| phase_of(priority, &periods));
     }
     // When logind's delay was over, or the observation.
-    let delayed_until = facts.delay.and_then(|delay| delay.end);
+    let delayed_until = facts.logind.delay.and_then(|delay| delay.end);
     let over = delayed_until.unwrap_or(facts.end);
     let may_go_on = delayed_until.is_none() && facts.may_outlast_evidence();
+    let has_others = more || facts.gaps.pods || facts.gaps.observation || facts.others().any(|pod| pod.priority.is_none());
+    let exits_lost = facts.gaps.exits;
     for (number, period) in periods.iter().enumerate() {
         if begin >= over && number > 0 {
             break;
@@ -157,10 +166,12 @@ fn phases(facts: &mut NodeShutdownFacts) {
         // The kubelet waits for the agent's pod too, and the agent does not see its own end.
         let has_own = facts.pods.iter().any(|pod| pod.phase == Some(number) && pod.is_own);
         let is_empty = members.peek().is_none();
-        let (mut last, mut overran) = (begin, false);
+        let (mut last, mut overran, mut is_unsure) = (begin, false, false);
         for pod in members {
             match pod.ended {
                 Some(ended) if ended <= until.plus(BUS_APART) => last = last.max(ended),
+                // Perhaps it has ended, and its exit was lost.
+                None if pod.cut.is_none() && (pod.is_unsure || exits_lost) => is_unsure = true,
                 _ => overran = true,
             }
         }
@@ -176,9 +187,20 @@ fn phases(facts: &mut NodeShutdownFacts) {
             begin,
             end: end.min(over).max(begin),
             overran: overran && until <= over,
-            at_least: has_own && !overran || overran && until > over && may_go_on,
+            at_least: has_others || is_unsure || has_own && !overran || overran && until > over && may_go_on,
         });
-        begin = end;
+        // The kubelet stops the pods of the next phase when this one is over, at the end of its period at the latest.
+        let next = facts
+            .pods
+            .iter()
+            .filter(|pod| pod.phase == Some(number + 1))
+            .filter_map(|pod| pod.stopped)
+            .min();
+        begin = if is_unsure {
+            next.map_or(until, |next| next.max(end))
+        } else {
+            end
+        };
     }
 }
 

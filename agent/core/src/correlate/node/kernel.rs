@@ -3,7 +3,7 @@
 
 use super::NodeMachine;
 use super::parts::FromNode;
-use super::sweep::Stop;
+use super::sweep::{Known, Stop};
 use crate::attribute::Subject;
 use crate::event::{Event, Kind, SignalGenerate};
 use crate::ids::{CgroupId, Pid, Signal};
@@ -22,7 +22,11 @@ impl NodeMachine {
             Subject::Container { pod, .. } => pod.clone(),
             Subject::Unit { .. } => None,
         };
-        self.sweep.add(Stop { at, own, pod })
+        let known = Known {
+            held: self.bus.kubelet_holds(),
+            doubt: self.bus.doubt(at, self.bus.limit),
+        };
+        self.sweep.add(Stop { at, own, pod, known })
     }
 
     pub fn swept(&mut self, since: Boot, out: &mut FromNode) {
@@ -30,9 +34,14 @@ impl NodeMachine {
         if !self.active {
             return;
         }
+        let known = self.sweep.known(since).filter(|_| !self.is_shutting_down());
         let open = self.real(since, out);
         let first = open.facts.signs.swept.get_or_insert(since);
         *first = since.min(*first);
+        if let Some(known) = known {
+            open.facts.kubelet.held = known.held.or(open.facts.kubelet.held);
+            open.doubt = known.doubt;
+        }
     }
 
     pub fn kernel(&mut self, at: Boot, event: &Event, out: &mut FromNode) {

@@ -12,23 +12,22 @@ mod kernel;
 mod next_boot;
 mod open;
 mod parts;
-mod plan;
 mod pods;
 mod previous;
-mod stayed_ready;
 mod sweep;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::ids::CgroupId;
 use crate::input::{ESSENTIAL, Observation, ProbeState};
-use crate::node::{Inhibitor, KubeletShutdown, KubeletState, NodeEvent, OwnLock, ShutdownKind, SignalSender};
+use crate::node::{Inhibitor, NodeEvent, OwnLock, ShutdownKind, SignalSender};
 use crate::report::Termination;
-use crate::shutdown::{EndedByShutdown, Ending, KubeletFacts, Lock, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs};
+use crate::shutdown::{
+    EndedByShutdown, Ending, KubeletFacts, Lock, LogindFacts, NodeShutdownFacts, ShutdownGaps, ShutdownKey, Signs, UnlistedPods,
+};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
-use crate::tolerances::{JOBS_DONE, OOMD, STILL_UP};
+use crate::tolerances::{JOBS_DONE, STILL_UP};
 use crate::verdict::{Cause, TrafficAxis};
 
 pub(super) use kernel::may_be_sign;
@@ -40,8 +39,6 @@ use pods::Runs;
 use previous::Previous;
 use sweep::Sweep;
 
-/// Most kills by systemd-oomd that are kept: it pauses for seconds after each.
-const OOM_KILLS: usize = 16;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct NodeMachine {
@@ -51,15 +48,8 @@ pub(super) struct NodeMachine {
     /// Any message about the node has arrived: without a source there is nothing to report.
     active: bool,
     bus: Bus,
-    limit: Option<Duration>,
-    /// For shutdowns; None before the first list.
-    locks: Option<Vec<Inhibitor>>,
-    own_lock: Option<OwnLock>,
-    kubelet: Option<Result<KubeletShutdown, String>>,
-    kubelet_state: Option<KubeletState>,
-    /// Its configuration, also one that cannot be read, its lock, or a pod was seen.
-    has_kubelet: bool,
-    plan: Option<Plan>,
+    /// Without what is of one shutdown.
+    kubelet: KubeletFacts,
     /// The watch of this node's pods is interrupted.
     api_is_away: bool,
     /// Of [`ESSENTIAL`], those that are not active.
@@ -73,12 +63,8 @@ pub(super) struct NodeMachine {
     left: Option<Left>,
     /// The agent ended in order, and nothing began since.
     agent_ended: bool,
-    /// The kubelet let go of its lock at a spoofed signal, and has taken none since.
-    kubelet_dropped: bool,
     previous: Option<Box<Previous>>,
     sweep: Sweep,
-    /// Cgroups that systemd-oomd has killed, the latest last: when, which, and why.
-    oom_kills: VecDeque<(Boot, String, String)>,
 }
 
 impl NodeMachine {
@@ -87,16 +73,15 @@ impl NodeMachine {
         self.boot_id.clone_from(&observation.boot_id);
         self.host.clone_from(&observation.host);
         self.clock(observation.wall_offset);
-        self.agent_ended = false;
+        let agent_ended = std::mem::take(&mut self.agent_ended);
         self.blind.clear();
         self.bus.begin(observation.since);
-        // What is held may have changed.
-        self.locks = None;
         if let Some(left) = self.left.as_mut().filter(|_| gap) {
             left.back.get_or_insert(observation.since);
         }
         if let Some(open) = self.open.as_mut().filter(|_| gap) {
             open.resumed = Some(observation.since);
+            open.agent_ended |= agent_ended;
             open.facts.gaps.observation = true;
             open.runs.statuses_end(observation.since);
         }
@@ -134,26 +119,27 @@ impl NodeMachine {
         self.open.as_ref().map(|open| open.facts.key.ordinal)
     }
 
+    /// The agent ended in order, and nothing began since.
+    pub fn agent_ended(&self) -> bool {
+        self.agent_ended
+    }
+
     pub fn is_active(&self) -> bool {
         self.active
     }
 
     /// The period of the kubelet's last phase; None if it has none, or is not known.
     pub fn last_phase(&self) -> Option<Duration> {
-        let config = self.kubelet.as_ref()?.as_ref().ok()?;
-        config.phases().last().map(|phase| phase.period)
+        self.kubelet.configured()?.phases().last().map(|phase| phase.period)
     }
 
     /// Whether time changes anything.
     pub fn is_waiting(&self) -> bool {
-        self.open.is_some() || self.previous.is_some() || self.plan.is_some()
+        self.open.is_some() || self.previous.is_some() || self.bus.plan.is_some()
     }
 
     pub fn bytes(&self) -> usize {
-        let locks = self
-            .locks
-            .as_ref()
-            .map_or(0, |locks| locks.len() * (size_of::<Inhibitor>() + 3 * TEXT));
+        let locks = self.bus.locks.iter().flatten().count() * (size_of::<Inhibitor>() + 3 * TEXT);
         let open = self.open.as_ref().map_or(0, |open| open.bytes());
         let previous = self.previous.as_ref().map_or(0, |previous| previous.bytes());
         locks + open + previous
@@ -161,9 +147,12 @@ impl NodeMachine {
 
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        let open = self.open.as_ref().map_or(0, |open| open.runs.len() + open.facts.locks.len());
+        let open = self
+            .open
+            .as_ref()
+            .map_or(0, |open| open.runs.len() + open.facts.logind.locks.len());
         let previous = self.previous.as_ref().map_or(0, |previous| previous.kept());
-        self.locks.as_ref().map_or(0, Vec::len) + open + previous
+        self.bus.locks.iter().flatten().count() + open + previous
     }
 
     pub fn event(&mut self, now: Boot, event: NodeEvent, out: &mut FromNode) {
@@ -184,7 +173,7 @@ impl NodeMachine {
             NodeEvent::Scheduled { shutdown } => self.scheduled(now, shutdown),
             NodeEvent::Inhibitors { locks } => self.listed(now, locks),
             NodeEvent::DelayLimit { limit } => {
-                self.limit = Some(limit);
+                self.bus.limit = Some(limit);
                 // The limit at the begin counts: logind has read it by then.
                 if let Some(open) = &mut self.open {
                     open.limit.get_or_insert(limit);
@@ -194,21 +183,19 @@ impl NodeMachine {
                 if let Some(open) = &mut self.open {
                     open.own_lock(now, &state);
                 }
-                self.own_lock = Some(state);
+                self.bus.own_lock = Some(state);
             }
             NodeEvent::Job { unit, removed } => self.job(now, &unit, removed, out),
             NodeEvent::SystemState { state } => self.system_state(now, &state, out),
-            NodeEvent::OomKilled { cgroup, reason } => {
-                if self.oom_kills.len() >= OOM_KILLS {
-                    self.oom_kills.pop_front();
-                }
-                self.oom_kills.push_back((now, cgroup, reason));
-            }
+            NodeEvent::OomKilled { cgroup, reason } => self.bus.oom_killed(now, cgroup, reason),
             NodeEvent::Kubelet { config } => {
-                self.has_kubelet = true;
-                self.kubelet = Some(config);
+                self.kubelet.is_there = true;
+                self.kubelet.config = Some(config);
             }
-            NodeEvent::KubeletState { state } => self.kubelet_state(now, state, out),
+            NodeEvent::KubeletState { state } => {
+                self.state_of_previous(state.ok());
+                self.previous_due(now, out);
+            }
             NodeEvent::AgentEnds { pod } => self.agent_ends(now, pod.as_ref(), out),
             NodeEvent::Lost { reason, .. } => self.bus_gap(now, &reason),
         }
@@ -245,7 +232,7 @@ impl NodeMachine {
 
     /// Notes the termination, and by which shutdown it was, if by one.
     pub fn ended(&mut self, facts: &mut TerminationFacts) {
-        facts.oomd_reason = self.oomd_reason(facts);
+        facts.oomd_reason = self.bus.oomd_reason(facts);
         if let Some(open) = &mut self.open {
             facts.shutdown = open.ended_by(facts);
             open.runs.ended(facts, open.facts.begin, facts.shutdown.is_some());
@@ -256,22 +243,6 @@ impl NodeMachine {
             let is_by_it = open::stopped_at(facts).is_some_and(|at| by.begin <= at && at <= *until);
             facts.shutdown = is_by_it.then(|| by.clone());
         }
-    }
-
-    /// What the bus says of the kill; the kernel shows who killed.
-    fn oomd_reason(&self, facts: &TerminationFacts) -> Option<String> {
-        let (kill, path) = facts.kill.as_ref().zip(facts.cgroup_path.as_deref())?;
-        let is_of = |cgroup: &str| {
-            let below = path.strip_prefix(cgroup.trim_end_matches('/'));
-            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-        };
-        let is_then = |at: Boot| at.plus(OOMD) >= kill.at && at <= kill.at.plus(OOMD);
-        let found = self
-            .oom_kills
-            .iter()
-            .rev()
-            .find(|(at, cgroup, _)| is_then(*at) && is_of(cgroup));
-        found.map(|(.., reason)| reason.clone())
     }
 
     /// The runtime sent the main process a stop signal.
@@ -288,7 +259,7 @@ impl NodeMachine {
 
     /// The pods that run; None if they are not known. `all`: no other pod has a container that runs.
     pub fn pods(&mut self, running: Option<Vec<RunningPod>>, all: bool) {
-        self.has_kubelet |= running.is_some();
+        self.kubelet.is_there |= running.is_some();
         if let Some(open) = &mut self.open {
             open.facts.gaps.pods |= running.is_none() || !all;
             open.runs.show(running.unwrap_or_default());
@@ -346,7 +317,7 @@ impl NodeMachine {
             Some(open) => open,
             None => {
                 let mut open = self.begin(now);
-                open.facts.signs.scheduled = self.plan.take().map(Plan::into_parts);
+                open.facts.signs.scheduled = self.bus.plan.take().map(Plan::into_parts);
                 if let Some((plan, _)) = &open.facts.signs.scheduled {
                     open.facts.kind = ShutdownKind::parse(&plan.kind);
                 }
@@ -354,10 +325,6 @@ impl NodeMachine {
             }
         };
         self.open.insert(open)
-    }
-
-    fn holds_kubelets(&self) -> bool {
-        self.locks.iter().flatten().any(Inhibitor::is_kubelets)
     }
 
     fn begin(&mut self, at: Boot) -> Box<InProgress> {
@@ -368,14 +335,19 @@ impl NodeMachine {
             ordinal: self.count,
         };
         // A list from before its release.
-        let is_let_go = |lock: &Inhibitor| lock.is_own() && self.own_lock == Some(OwnLock::Released);
-        let locks = self.locks.iter().flatten().filter(|lock| !is_let_go(lock)).map(|lock| Lock {
-            lock: lock.clone(),
-            taken: None,
-            released: None,
-            outlasted: false,
-        });
-        let held = self.locks.as_ref().map(|locks| locks.iter().any(Inhibitor::is_kubelets));
+        let is_let_go = |lock: &Inhibitor| lock.is_own() && self.bus.own_lock == Some(OwnLock::Released);
+        let locks = self
+            .bus
+            .locks
+            .iter()
+            .flatten()
+            .filter(|lock| !is_let_go(lock))
+            .map(|lock| Lock {
+                lock: lock.clone(),
+                taken: None,
+                released: None,
+                outlasted: false,
+            });
         Box::new(InProgress {
             facts: NodeShutdownFacts {
                 key,
@@ -386,35 +358,32 @@ impl NodeMachine {
                 end: at,
                 ending: Ending::ObservationEnded,
                 signs: Signs::default(),
-                delay: None,
-                locks: locks.collect(),
-                own_lock: self.own_lock.clone(),
+                logind: LogindFacts {
+                    delay: None,
+                    locks: locks.collect(),
+                    own_lock: self.bus.own_lock.clone(),
+                },
                 kubelet: KubeletFacts {
-                    is_there: false,
-                    config: self.kubelet.clone(),
-                    held,
-                    dropped: self.kubelet_dropped,
-                    state: None,
+                    held: self.bus.kubelet_holds(),
+                    ..self.kubelet.clone()
                 },
                 phases: Vec::new(),
                 pods: Vec::new(),
-                more_pods: 0,
-                ignored_pods: 0,
-                ignored_losers: 0,
-                own_ran: false,
+                unlisted: UnlistedPods::default(),
                 pods_ready: None,
                 gaps: ShutdownGaps {
                     exits: !self.blind.is_empty(),
                     ..ShutdownGaps::default()
                 },
             },
-            limit: self.limit,
+            limit: self.bus.limit,
             runs: Runs::default(),
             wants_pods: true,
             acts_until: None,
             jobs_gone: None,
             resumed: None,
-            doubt: self.bus.doubt(at, self.limit),
+            agent_ended: false,
+            doubt: self.bus.doubt(at, self.bus.limit),
             is_unsettled: false,
             went_down: false,
         })
@@ -427,8 +396,8 @@ impl NodeMachine {
         self.last = is_one.then(|| (open.link(), now));
         let facts = open.complete(ending, now, self);
         let is_spoofed = facts.signs.spoofed.is_some() && !facts.signs.is_real();
-        let had_lock = facts.kubelet_lock().is_some();
-        self.kubelet_dropped |= is_spoofed && had_lock && self.locks.is_some() && !self.holds_kubelets();
+        let had_lock = facts.logind.kubelet_lock().is_some();
+        self.kubelet.dropped |= is_spoofed && had_lock && self.bus.kubelet_holds() == Some(false);
         let key = facts.key.clone();
         out.reports.push(report(facts));
         Some(key)

@@ -2,14 +2,13 @@
 //! down, and the pods that stayed Ready in the API meanwhile.
 
 use super::parts::FromNode;
-use super::previous::Previous;
-use super::stayed_ready::StayedReady;
+use super::previous::{Previous, StayedReady};
 use super::{NodeMachine, RunningPod};
 use crate::ids::{ContainerId, PodUid};
 use crate::input::Observation;
 use crate::node::KubeletState;
 use crate::pod::{ApiClock, PodFact, PodsState};
-use crate::shutdown::{Ending, NodeDown, NodeShutdownFacts, ShutdownKey, is_soon};
+use crate::shutdown::{Ending, KubeletFacts, NodeDown, NodeShutdownFacts, ShutdownKey, is_soon};
 use crate::termination::TerminationFacts;
 use crate::time::{Boot, WallOffset};
 use crate::tolerances::NEXT_BOOT_NODE;
@@ -95,7 +94,7 @@ impl NodeMachine {
             state: None,
             ready,
         };
-        if !self.has_kubelet {
+        if !self.kubelet.is_there {
             previous.report(out);
             return self;
         }
@@ -146,7 +145,7 @@ impl NodeMachine {
 
     /// A process of a pod's container: only a kubelet makes the cgroups of pods.
     pub fn pod_seen(&mut self, container: &ContainerId) {
-        self.has_kubelet = true;
+        self.kubelet.is_there = true;
         if let Some(previous) = &mut self.previous {
             previous.ready.seen(container);
         }
@@ -162,7 +161,10 @@ impl NodeMachine {
     fn followed_by(&self, next: NodeMachine) -> NodeMachine {
         NodeMachine {
             active: self.active,
-            has_kubelet: self.has_kubelet,
+            kubelet: KubeletFacts {
+                is_there: self.kubelet.is_there,
+                ..KubeletFacts::default()
+            },
             ..next
         }
     }
@@ -181,6 +183,7 @@ impl NodeMachine {
             end: back,
             next_boot_id: new.boot_id.clone(),
             is_soft: false,
+            at_most: self.agent_ended,
         }
     }
 }

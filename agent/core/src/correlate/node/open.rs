@@ -7,7 +7,7 @@ use super::pods::Runs;
 use crate::attribute::Subject;
 use crate::ids::Pid;
 use crate::shutdown::{EndedByShutdown, Lock, NodeDown, NodeShutdownFacts};
-use crate::termination::{Actor, Role, TerminationFacts};
+use crate::termination::{Actor, Open, TerminationFacts};
 use crate::time::Boot;
 
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub(super) struct InProgress {
     pub jobs_gone: Option<Boot>,
     /// The observation began again within it.
     pub resumed: Option<Boot>,
+    /// The agent before that had ended in order.
+    pub agent_ended: bool,
     /// Why its announcement may have been missed.
     pub doubt: Option<String>,
     /// Terminations of pods wait for their judgement.
@@ -63,7 +65,7 @@ impl InProgress {
         };
         // Also what was not stopped, if the machine went down under it. systemd's own stop signals begin a time, and do not end it.
         let services = self.facts.signs.services();
-        let went_down = facts.exit.is_none() && facts.open == crate::termination::Open::NodeDown;
+        let went_down = facts.exit.is_none() && matches!(facts.open, Open::NodeDown { .. });
         let over = services.filter(|over| facts.exit.is_none() && went_down && facts.end >= *over);
         // Perhaps only units were stopped, where the machine did not go down for it.
         if self.facts.signs.only_swept() && !self.went_down {
@@ -92,6 +94,7 @@ impl InProgress {
             end: back,
             next_boot_id,
             is_soft,
+            at_most: self.agent_ended,
         }
     }
 
@@ -108,7 +111,7 @@ impl InProgress {
     }
 
     pub fn bytes(&self) -> usize {
-        size_of::<InProgress>() + self.facts.locks.len() * (size_of::<Lock>() + 3 * TEXT) + self.runs.bytes()
+        size_of::<InProgress>() + self.facts.logind.locks.len() * (size_of::<Lock>() + 3 * TEXT) + self.runs.bytes()
     }
 }
 
@@ -123,8 +126,6 @@ fn stopper(facts: &TerminationFacts) -> Option<&Actor> {
 }
 
 fn stop_of(facts: &TerminationFacts) -> Option<(Boot, &Actor)> {
-    let stop = facts.stop.as_ref().map(|stop| (stop.at, &stop.sender));
-    let kill = facts.kill.as_ref().map(|kill| (kill.at, &kill.sender));
-    let by_runtime = |(_, by): &(Boot, &Actor)| by.role == Role::Runtime;
-    stop.filter(by_runtime).or(kill.filter(by_runtime))
+    let stop = facts.runtime_stop().map(|stop| (stop.at, &stop.sender));
+    stop.or(facts.runtime_kill().map(|kill| (kill.at, &kill.sender)))
 }

@@ -1,15 +1,20 @@
 //! What the machine keeps of the bus, and its reports.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::node::{ScheduledShutdown, ShutdownKind};
+use crate::node::{Inhibitor, OwnLock, ScheduledShutdown, ShutdownKind};
 use crate::report::{NodeShutdown, Report};
 use crate::shutdown::{NodeShutdownFacts, ShutdownKey};
+use crate::termination::TerminationFacts;
+use crate::text::bounded;
 use crate::time::Boot;
-use crate::tolerances::BUS_REACH;
+use crate::tolerances::{BUS_REACH, OOMD};
 
 /// Most locks that are kept, of a list and of a shutdown: a machine has some.
 pub(super) const LOCKS: usize = 64;
+/// Most kills by systemd-oomd that are kept: it pauses for seconds after each.
+const OOM_KILLS: usize = 16;
 /// Bytes of a text from the bus.
 pub(super) const TEXT: usize = 256;
 
@@ -44,7 +49,7 @@ impl Plan {
     }
 }
 
-/// Whether messages may be missing.
+/// What logind and systemd-oomd show on the bus, and whether messages may be missing.
 #[derive(Debug, Default)]
 pub(super) struct Bus {
     pub connected: Option<Boot>,
@@ -52,6 +57,14 @@ pub(super) struct Bus {
     pub reason: Option<String>,
     /// Last time at which a message may be missing, and why.
     pub gap: Option<(Boot, String)>,
+    /// Of logind's delay.
+    pub limit: Option<Duration>,
+    /// For shutdowns; None before the first list.
+    pub locks: Option<Vec<Inhibitor>>,
+    pub own_lock: Option<OwnLock>,
+    pub plan: Option<Plan>,
+    /// Cgroups that systemd-oomd has killed, the latest last: when, which, and why.
+    oom_kills: VecDeque<(Boot, String, String)>,
 }
 
 impl Bus {
@@ -59,6 +72,42 @@ impl Bus {
         if self.connected.take().is_some() {
             self.gap = Some((since, "epitaph was not observing".to_owned()));
         }
+        // What is held may have changed.
+        self.locks = None;
+    }
+
+    pub fn lose(&mut self, reason: &str) {
+        self.connected = None;
+        self.locks = None;
+        self.reason = Some(bounded(reason, TEXT).into_owned());
+    }
+
+    /// Whether the kubelet has a lock; None not known.
+    pub fn kubelet_holds(&self) -> Option<bool> {
+        Some(self.locks.as_ref()?.iter().any(Inhibitor::is_kubelets))
+    }
+
+    pub fn oom_killed(&mut self, now: Boot, cgroup: String, reason: String) {
+        if self.oom_kills.len() >= OOM_KILLS {
+            self.oom_kills.pop_front();
+        }
+        self.oom_kills.push_back((now, cgroup, reason));
+    }
+
+    /// What the bus says of the kill; the kernel shows who killed.
+    pub fn oomd_reason(&self, facts: &TerminationFacts) -> Option<String> {
+        let (kill, path) = facts.kill.as_ref().zip(facts.cgroup_path.as_deref())?;
+        let is_of = |cgroup: &str| {
+            let below = path.strip_prefix(cgroup.trim_end_matches('/'));
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        let is_then = |at: Boot| at.plus(OOMD) >= kill.at && at <= kill.at.plus(OOMD);
+        let found = self
+            .oom_kills
+            .iter()
+            .rev()
+            .find(|(at, cgroup, _)| is_then(*at) && is_of(cgroup));
+        found.map(|(.., reason)| reason.clone())
     }
 
     /// Why the begin of a shutdown at `at` may have been missed; None if it was observed.

@@ -8,7 +8,7 @@ use crate::correlate::readiness::Readiness;
 use crate::ids::{CgroupId, PodUid, Signal};
 use crate::pod::{PodFact, PodIdentity};
 use crate::shutdown::{ClientLoss, Cut, StillReady};
-use crate::termination::{Role, TerminationFacts};
+use crate::termination::{Open, Role, TerminationFacts};
 use crate::time::Boot;
 use crate::tolerances::RESOLUTION;
 
@@ -145,7 +145,7 @@ impl Runs {
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot, is_by_it: bool) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
-        let stop = runtime_stop(facts);
+        let stop = facts.runtime_stop().map(|stop| stop.at);
         if is_by_it {
             run.lost_clients(facts);
         }
@@ -156,10 +156,7 @@ impl Runs {
         let Some(exit) = facts.exit else {
             run.has_unseen_end = true;
             // It ended in a gap, or its record is lost; or it still ran at the end of the observation.
-            run.is_unsure |= !matches!(
-                facts.open,
-                crate::termination::Open::NodeDown | crate::termination::Open::ObservationEnded
-            );
+            run.is_unsure |= !matches!(facts.open, Open::NodeDown { .. } | Open::ObservationEnded);
             return;
         };
         run.left = run.left.saturating_sub(1);
@@ -296,7 +293,7 @@ impl Run {
         if kill.sender.role != Role::Runtime {
             return Kill::InTime;
         }
-        let had = runtime_stop(facts).map(|stop| kill.at.since(stop));
+        let had = facts.runtime_stop().map(|stop| kill.at.since(stop.at));
         let is_short = |had: Duration| self.of.grace.is_some_and(|grace| had + RESOLUTION < grace);
         // With a hook, the kubelet began before the stop signal, and not before the shutdown.
         let is_early = match had {
@@ -349,11 +346,6 @@ impl Run {
     }
 }
 
-fn runtime_stop(facts: &TerminationFacts) -> Option<Boot> {
-    let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
-    stop.map(|stop| stop.at)
-}
-
 /// What clients lost by the stop of one container.
 fn loss(facts: &TerminationFacts) -> ClientLoss {
     let of = &facts.traffic;
@@ -361,12 +353,12 @@ fn loss(facts: &TerminationFacts) -> ClientLoss {
         refused: of.refused_clients().count,
         reset: of.reset.count,
         cut: of.cut.count,
-        undecided: of.undecided.count,
+        undecided: of.undecided.all.count,
         is_least: !of.observed
-            || of.other_sockets
-            || of.unclosed
-            || of.unseen_clients
-            || of.refusing_on
+            || of.unseen.other_sockets
+            || of.unseen.unclosed
+            || of.unseen.clients
+            || of.refused.goes_on
             || facts.exit.is_none(),
     }
 }

@@ -24,6 +24,16 @@ pub(super) struct Stop {
     pub own: CgroupId,
     /// None: a service.
     pub pod: Option<PodUid>,
+    pub known: Known,
+}
+
+/// What was known of the bus at that time: systemd stops the bus with the others.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// Whether the kubelet had a lock; None not known.
+    pub held: Option<bool>,
+    /// Why an announcement may have been missed.
+    pub doubt: Option<String>,
 }
 
 impl Sweep {
@@ -43,6 +53,12 @@ impl Sweep {
             .collect();
         let is_sweep = pods.len() >= SWEPT && services.len() >= SWEPT;
         self.stops.iter().map(|stop| stop.at).min().filter(|_| is_sweep)
+    }
+
+    /// At the first stop signal from then on.
+    pub fn known(&self, since: Boot) -> Option<Known> {
+        let of_it = self.stops.iter().filter(|stop| stop.at >= since);
+        of_it.min_by_key(|stop| stop.at).map(|stop| stop.known.clone())
     }
 
     /// Those from before the shutdown was known.

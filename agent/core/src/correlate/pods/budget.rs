@@ -4,19 +4,15 @@
 use crate::attribute::table;
 use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::Request;
-use crate::pod::PodEvent;
-use crate::termination::{Count, ListenerClosed, OomKill, TerminationFacts};
+use crate::termination::{ListenerClosed, OomKill, PortRefused, TerminationFacts};
 use crate::time::Boot;
 
-use super::parts::Trigger;
-use super::parts::{Container, Held, Named};
+use super::parts::{Container, Held, Named, TEXT, Trigger};
 use super::pod::Pod;
 use super::{FromPods, Pods};
 
 /// Of an id or a key in the maps of all pods: twice the larger entry, and its text.
 const LISTED: usize = 2 * size_of::<(ContainerId, PodUid)>() + 64;
-/// Of a name, an id or a short text.
-const TEXT: usize = 64;
 /// Of the texts of a pod and its owners.
 const TEXTS: usize = 512;
 
@@ -60,7 +56,6 @@ impl Pods {
 impl Pod {
     /// Bytes beyond its own size.
     pub(super) fn bytes(&self) -> usize {
-        let events = self.events.iter().map(|(_, event)| event.message.len() + TEXT).sum::<usize>();
         let held = self.held.iter().map(|held| bytes(&held.facts)).sum::<usize>();
         let runs = self.containers.iter().map(|of| of.runs.bytes()).sum::<usize>();
         table::<ContainerId, Named>(self.names.capacity())
@@ -69,11 +64,10 @@ impl Pod {
             + runs
             + self.held.capacity() * size_of::<Held>()
             + held
-            + self.events.capacity() * size_of::<(Boot, PodEvent)>()
-            + events
+            + self.events.bytes()
             + self.triggers.capacity() * (size_of::<Trigger>() + TEXT)
-            + (self.events_dropped.len() + self.killings.len()) * 2 * TEXT
             + (self.over_before.capacity() + self.reported_ids.capacity()) * 2 * TEXT
+            + self.object.earlier.capacity() * TEXT
             + self.fact.as_ref().map_or(0, |fact| size_of::<Request>() + fact.bytes())
     }
 }
@@ -82,7 +76,7 @@ fn bytes(facts: &TerminationFacts) -> usize {
     let traffic = &facts.traffic;
     let texts = facts.cgroup_path.as_ref().map_or(0, String::len) + facts.key.boot_id.len() + TEXTS;
     let lists = traffic.listeners.capacity() * size_of::<ListenerClosed>()
-        + traffic.refused_by_port.len() * 2 * size_of::<(u16, Count)>()
+        + traffic.refused.by_port.len() * size_of::<(u16, PortRefused)>()
         + facts.oom.capacity() * size_of::<OomKill>();
     texts + lists + facts.missing.bytes()
 }

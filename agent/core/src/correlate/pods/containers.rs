@@ -2,7 +2,8 @@
 
 use crate::attribute::Subject;
 use crate::event::ExitStatus;
-use crate::ids::{CgroupId, Comm};
+use crate::ids::{CgroupId, Comm, PodUid};
+use crate::kubernetes::EarlierOom;
 use crate::report::{Report, StopSignalIgnored};
 use crate::termination::{OomKill, OomRole, Role, TerminationFacts};
 use crate::time::Boot;
@@ -37,9 +38,11 @@ impl Pods {
             SubjectEvent::ChildOomKilled {
                 subject,
                 container,
+                main,
                 mut oom,
             } => {
-                oom.role = self.role_of(&subject, &oom).unwrap_or(oom.role);
+                self.note_oom(&subject, main, &oom);
+                oom.role = self.role_of(&subject, main, &oom).unwrap_or(oom.role);
                 if self.is_ignored(&subject) {
                     self.opted_out += 1;
                 } else {
@@ -52,13 +55,30 @@ impl Pods {
     }
 
     /// What the victim of an OOM kill was, if it came into a pod's container from outside.
-    fn role_of(&self, subject: &Subject, oom: &OomKill) -> Option<OomRole> {
+    fn role_of(&self, subject: &Subject, main: Option<ProcessId>, oom: &OomKill) -> Option<OomRole> {
         let Subject::Container { id, pod: path_uid, .. } = subject else {
             return None;
         };
         let pod = self.pods.get(self.ids.get(id).or(path_uid.as_ref())?)?;
         let container = pod.containers.iter().find(|of| of.id == *id)?;
-        pod.role_of(pod.name_of(id), container, oom)
+        pod.role_of(pod.name_of(id), container, main, oom)
+    }
+
+    /// The pod's status keeps its mark until the container ends, whatever the victim was.
+    fn note_oom(&mut self, subject: &Subject, main: Option<ProcessId>, oom: &OomKill) {
+        let Subject::Container { id, pod: path_uid, .. } = subject else {
+            return;
+        };
+        let key = self.ids.get(id).or(path_uid.as_ref());
+        let pod = key.cloned().and_then(|key| self.pods.get_mut(&key));
+        let container = pod.and_then(|pod| pod.containers.iter_mut().find(|of| of.id == *id));
+        if let Some(container) = container {
+            container.runs.keep_victim(oom, main);
+            container.last_oom = Some(EarlierOom {
+                at: oom.at,
+                comm: oom.comm,
+            });
+        }
     }
 
     /// A container that the kernel shows. True if its pod is already being deleted.
@@ -103,15 +123,30 @@ impl Pods {
             removed: None,
             counted_until: None,
             stopped: None,
+            own_stop: None,
+            last_oom: None,
             was_overdue: false,
             is_sandbox: false,
             runs: Runs::default(),
         });
         let is_requested = pod.is_requested();
         self.homes.insert(own, key.clone());
+        self.name_stops(&key, out);
         self.schedule(&key, now);
         self.fit(now, out);
         is_requested
+    }
+
+    /// The stop signals of containers that run, once each.
+    pub(super) fn name_stops(&mut self, key: &PodUid, out: &mut FromPods) {
+        let Some(pod) = self.pods.get_mut(key) else { return };
+        for of in pod.containers.iter_mut().filter(|of| of.runs()) {
+            let named = pod.names.get(&of.id).and_then(|named| named.stop_signal);
+            if let Some(signal) = named.filter(|_| of.own_stop != named) {
+                of.own_stop = named;
+                out.own_stops.push((of.cgroup, signal));
+            }
+        }
     }
 
     /// A process came into a container from outside.
@@ -224,7 +259,7 @@ impl Pods {
         let Subject::Container { id, .. } = &early.subject else {
             return Some(early);
         };
-        let Some(pod) = self.homes.get(&own).and_then(|key| self.pods.get(key)) else {
+        let Some(pod) = self.at(own) else {
             return Some(early);
         };
         if pod.is_ignored() {

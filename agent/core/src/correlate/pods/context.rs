@@ -6,7 +6,7 @@ use crate::ids::{ContainerId, Signal};
 use crate::kubernetes::{PodContext, Request, StopReason, StopSignal, Unshown};
 use crate::pod::{ContainerKind, ContainerSpec, PodEvent, PodEventsState, RestartAction};
 use crate::time::Boot;
-use crate::tolerances::{EVENT_SLACK, RUN_GAP};
+use crate::tolerances::{EVENT_SLACK, RUN_GAP, WATCH_DELAY};
 use crate::verdict::{self, Cause};
 
 use super::api::Api;
@@ -25,15 +25,19 @@ impl Pod {
         let (request, apart) = self.request_of(life, api).unzip();
         let away = away_during(request.as_ref(), life, api, now);
         let request_unshown = self.hides_request(away.as_deref(), life).then_some(Unshown::Request);
+        let grace_unshown = request.as_ref().filter(|request| self.hides_first_grace(request, api));
+        let grace_unshown = grace_unshown.map(|_| Unshown::FirstGrace);
         let has_hook = fact.spec.containers.iter().any(|of| of.pre_stop.is_some());
         let hook_unshown = (name.is_none() && has_hook).then_some(Unshown::Hook);
         let stop_reason = self.stop_reason_of(name, request.as_ref(), life, request_unshown.is_some(), api);
         let grace = self.grace(name, stop_reason.as_ref(), request.as_ref(), life);
+        let grace = grace.filter(|_| grace_unshown.is_none());
         let has_own_time = |reason: &StopReason| {
             matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace)
                 || stop_reason::may_be_by_shutdown(reason, life.shutdown.as_ref())
         };
-        let has_own_time = stop_reason.as_ref().is_some_and(has_own_time);
+        let is_removed_at_once = request.is_none() && grace.is_some_and(|grace| grace.is_zero());
+        let has_own_time = stop_reason.as_ref().is_some_and(has_own_time) || is_removed_at_once;
         let none = Runs::default();
         let container = self.containers.iter().find(|of| of.cgroup == life.cgroup);
         let runs = container.map_or(&none, |of| &of.runs);
@@ -62,7 +66,7 @@ impl Pod {
         if let Some(path_uid) = path_uid.filter(|uid| **uid != self.key) {
             doubts.push(format!("the cgroup path names another pod, {}", path_uid.0));
         }
-        if self.gone.as_ref().is_some_and(|gone| !gone.watched) {
+        if self.object.gone.as_ref().is_some_and(|gone| !gone.watched) {
             doubts.push("the watch of the pods was interrupted, so the time of the deletion is unknown".to_owned());
         }
         Some(Arc::new(PodContext {
@@ -82,8 +86,9 @@ impl Pod {
             mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
+            last_oom: container.and_then(|of| of.last_oom),
             killing: name.and_then(|name| self.was_announced(name, life, api)),
-            unshown: request_unshown.into_iter().chain(hook_unshown).collect(),
+            unshown: [request_unshown, grace_unshown, hook_unshown].into_iter().flatten().collect(),
             incomplete: (!doubts.is_empty()).then(|| doubts.join("; ")),
         }))
     }
@@ -104,12 +109,12 @@ impl Pod {
             return Some("a part of the evidence is missing".to_owned());
         }
         let name = self.names.get(&life.id).map(|named| named.name.as_str());
-        let dropped = self.events_dropped.iter();
+        let dropped = self.events.dropped.iter();
         let mut dropped = dropped.filter(|(of, at)| of.is_none() || of.as_deref() == name && Some(**at) >= life.start);
         if dropped.next().is_some() {
             return Some("the pod has more Events than epitaph keeps".to_owned());
         }
-        let (seen, state) = self.events_state.as_ref()?;
+        let (seen, state) = self.events.state.as_ref()?;
         let is_own = life.end_earliest.is_some_and(|end| *seen >= end);
         match state {
             PodEventsState::Asked if is_own => Some("the API server had not answered yet".to_owned()),
@@ -118,13 +123,21 @@ impl Pod {
         }
     }
 
+    /// All Events about the end of this life were seen: asked for, answered, and none may be missing.
+    pub fn knows_events(&self, life: &Life, api: &Api) -> bool {
+        let is_own = |seen: &Boot| life.end_earliest.is_some_and(|end| *seen >= end);
+        let known = matches!(&self.events.state, Some((seen, PodEventsState::Known)) if is_own(seen));
+        known && self.events_unknown(life, api).is_none()
+    }
+
     /// Whether the kubelet announced by an Event that it stops this life of the container; None if the Events are not known.
     fn was_announced(&self, name: &str, life: &Life, api: &Api) -> Option<bool> {
         let announced = self
+            .events
             .killings
             .get(name)
             .is_some_and(|at| Some(at.plus(EVENT_SLACK)) >= life.start);
-        let (seen, state) = self.events_state.as_ref()?;
+        let (seen, state) = self.events.state.as_ref()?;
         let is_known = *state == PodEventsState::Known && life.end.is_some_and(|end| *seen >= end);
         // An Event of the stop that was observed, or of one before.
         let stops_from = life.hidden_stops.iter().map(|hole| hole.from).chain(life.stop).min();
@@ -149,7 +162,8 @@ impl Pod {
     /// The request that can concern this life of a container, as [`Pod::request`].
     fn request_of(&self, life: &Life, api: &Api) -> Option<(Request, Option<String>)> {
         // Not one after the successor's start, or after a restart was due.
-        let (request, apart) = self.request(api).filter(|_| !self.was_succeeded(&life.id))?;
+        let request = self.request(api, life.shutdown.is_some());
+        let (request, apart) = request.filter(|_| !self.was_succeeded(&life.id))?;
         // A request after the exit is the kubelet's own last delete, or cannot change this termination.
         Some((request.until(life.end), apart))
     }
@@ -162,19 +176,32 @@ impl Pod {
 
     fn hides_request(&self, away: Option<&str>, life: &Life) -> bool {
         // The next container of that name proves that the pod went on.
-        (away.is_some() || self.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
+        (away.is_some() || self.object.gone.as_ref().is_some_and(|gone| !gone.watched)) && !self.was_succeeded(&life.id)
     }
 
-    /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do.
-    pub fn request(&self, api: &Api) -> Option<(Request, Option<String>)> {
-        let (deletion, seen) = self.deletion?;
+    /// The first version with a request has 0, and no watch shows whether that was the first request's grace period.
+    fn hides_first_grace(&self, request: &Request, api: &Api) -> bool {
+        let seen = self.object.deletion.map_or(request.latest, |(_, seen)| seen);
+        request.grace.is_zero() && (request.earliest < api.since || api.was_away(request.earliest, seen).is_some())
+    }
+
+    /// The deletion request on this node's clock; and by how much the clocks contradict each other, if they do. In a node's shutdown a
+    /// stop signal need not be the request's.
+    pub fn request(&self, api: &Api, is_shutdown: bool) -> Option<(Request, Option<String>)> {
+        let (deletion, seen) = self.object.deletion?;
         if self.is_static() {
             return None;
         }
         let skew = api.skew();
         let (earliest, latest) = api.requested(deletion);
+        // Clocks that were not compared do not show which came first; a watch that worked does.
+        let not_before = seen.minus(WATCH_DELAY);
+        let by_watch = is_shutdown && skew.is_none() && api.was_away(not_before, seen).is_none();
+        // At the latest: a watch can be slower than that.
+        let latest = if by_watch { latest.max(not_before) } else { latest };
         // A request is not after its effects. Clocks that were not compared do not show this; a stop signal does.
-        let caused = self.first_stop(seen).filter(|_| skew.is_none());
+        let is_effect = |stop: &Boot| skew.is_none() && !(by_watch && *stop < not_before);
+        let caused = self.first_stop(seen).filter(is_effect);
         let bound = caused.map_or(seen, |stop| stop.min(seen));
         let contradiction = if earliest > seen {
             let apart = verdict::seconds(earliest.since(seen));
@@ -196,7 +223,7 @@ impl Pod {
             grace: deletion.grace,
             spec_grace: self.fact.as_ref().and_then(|fact| fact.spec.grace),
             asker: self.asker(deletion.grace, earliest.min(latest), latest),
-            shortened: self.shortened.clone(),
+            shortened: self.object.shortened.clone(),
             skew,
         };
         Some((request, contradiction))
@@ -208,7 +235,7 @@ impl Pod {
             let name = self.names.get(id).map(|named| named.name.as_str());
             let is_why =
                 |event: &PodEvent| name.is_some() && event.container.as_deref() == name && event::killing(event).is_some();
-            self.events.iter().any(|(at, event)| *at <= before && is_why(event))
+            self.events.list.iter().any(|(at, event)| *at <= before && is_why(event))
         };
         // The stop of a container that a restart followed was not the pod's, also where its exit was not observed.
         let stops = self

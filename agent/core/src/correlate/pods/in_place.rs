@@ -9,12 +9,18 @@ use crate::time::Boot;
 use crate::tolerances::HOLD;
 use crate::verdict::Cause;
 
+use super::api::Api;
+use super::event;
 use super::life::{Life, was_stopped};
+use super::open::may_have_missed_a_stop;
 use super::parts::{Held, Named, Trigger};
 use super::pod::Pod;
 
 /// Most triggers that are kept: of one restart, seldom two.
 const TRIGGERS: usize = 4;
+/// Evidence of an unknown reason.
+const STOPPED_BEFORE: &str =
+    "no record shows that the stop signal came after the exit that began the restart of the pod in place";
 
 impl Pod {
     /// A status without the exit of the container that it replaces: of which life, and that the kubelet ended that to restart the pod.
@@ -29,7 +35,9 @@ impl Pod {
             .names
             .iter_mut()
             .filter(|(id, named)| of_name(named) && !is_of_next(id))
-            .max_by_key(|(_, named)| named.order());
+            .max_by_key(|(_, named)| named.order())
+            // Lives in between, which no version showed, may have ended otherwise.
+            .filter(|(_, named)| status.restarts <= named.restarts + 1);
         let (Some((_, named)), Some(last)) = (earlier, &status.last) else {
             return;
         };
@@ -52,20 +60,27 @@ impl Pod {
     }
 
     /// A status with the exit of its container, before the kubelet writes its placeholder over it.
-    pub(super) fn note_trigger(&mut self, name: &str, code: i32, at: Boot) {
+    pub(super) fn note_trigger(&mut self, id: &ContainerId, name: &str, code: i32, at: Boot) {
         if self.action(name, code) != Some(RestartAction::RestartAllContainers) {
             return;
         }
         self.keep_trigger(Trigger {
             at,
+            by_kernel: false,
+            id: id.clone(),
             name: name.to_owned(),
             code,
         });
     }
 
-    /// One of each container, the latest.
+    /// One of each life, by the kernel's record if there is one.
     pub(super) fn keep_trigger(&mut self, trigger: Trigger) {
-        self.triggers.retain(|of| of.name != trigger.name);
+        if let Some(known) = self.triggers.iter_mut().find(|of| of.id == trigger.id) {
+            if trigger.by_kernel {
+                *known = trigger;
+            }
+            return;
+        }
         if self.triggers.len() >= TRIGGERS {
             self.triggers.pop_front();
         }
@@ -77,43 +92,68 @@ impl Pod {
         self.spec(name)?.rule(code).map(|rule| rule.action)
     }
 
-    /// Why the kubelet ended this life of a container, if it was to restart the pod in place; also of the one that began it.
-    pub(super) fn stop_reason_in_place(&self, life: &Life) -> Option<StopReason> {
+    /// Why the kubelet ended this life of a container, if it was to restart the pod in place; also of the one that began it. Unknown where
+    /// the stop may have been for another reason: the kubelet removes also what it has stopped before.
+    pub(super) fn stop_reason_in_place(&self, life: &Life, api: &Api) -> Option<StopReason> {
         let named = self.names.get(&life.id).filter(|named| named.in_place)?;
-        let own = life.code.filter(|_| !life.stop_requested);
-        let is_trigger = own.is_some_and(|code| self.action(&named.name, code) == Some(RestartAction::RestartAllContainers));
+        let is_trigger = self.is_trigger(life);
+        // Its stop signal may be hidden.
+        let may_be_trigger = !life.stop_requested && self.has_code_of_trigger(life);
         // Another exit of its own, at the same time: nobody ended that one.
-        (life.stop_requested || is_trigger).then(|| StopReason {
-            cause: Cause::RestartInPlace,
-            evidence: format!("lastState.reason={RESTARTING}"),
-            detail: self.trigger(life),
+        if !life.stop_requested && !may_be_trigger {
+            return None;
+        }
+        let began = Began::of(self, life);
+        let is_certain = match began.order {
+            _ if may_be_trigger => is_trigger,
+            Order::Before => true,
+            Order::Open => self.knows_events(life, api),
+            Order::After | Order::OwnOrOpen => false,
+        };
+        Some(match is_certain {
+            true => StopReason {
+                cause: Cause::RestartInPlace,
+                evidence: format!("lastState.reason={RESTARTING}"),
+                detail: began.detail(named),
+            },
+            false => event::reason(Cause::Unknown, STOPPED_BEFORE.to_owned()),
         })
+    }
+
+    /// Its own exit began the restart.
+    fn is_trigger(&self, life: &Life) -> bool {
+        !life.stop_requested && life.hidden_stops.is_empty() && self.has_code_of_trigger(life)
+    }
+
+    fn has_code_of_trigger(&self, life: &Life) -> bool {
+        let name = self.names.get(&life.id).map(|named| named.name.as_str());
+        let action = life.code.zip(name).and_then(|(code, name)| self.action(name, code));
+        action == Some(RestartAction::RestartAllContainers)
     }
 
     /// Which container began the restart that ended this life, and with which code.
     pub(super) fn trigger(&self, life: &Life) -> Option<Detail> {
-        let of_kernel = self.held.iter().filter_map(|held| self.trigger_of(held));
-        let until = life.end.unwrap_or(Boot(u64::MAX)).plus(HOLD);
-        let latest = of_kernel
-            .chain(self.triggers.iter().cloned())
-            .filter(|of| of.at <= until && Some(of.at) >= life.start)
-            .max_by_key(|of| of.at)?;
-        let own = self.names.get(&life.id).map(|named| named.name.as_str());
-        Some(Detail::Trigger {
-            is_itself: own == Some(latest.name.as_str()),
-            container: latest.name,
-            code: latest.code,
-        })
+        Began::of(self, life).detail(self.names.get(&life.id)?)
+    }
+
+    /// Whether the kernel shows that the exit which began the restart came before the stop.
+    pub(super) fn is_stopped_in_place(&self, life: &Life) -> bool {
+        let is_ended = life.stop_requested || self.is_trigger(life);
+        let is_in_place = self.names.get(&life.id).is_some_and(|named| named.in_place);
+        is_in_place && is_ended && Began::of(self, life).order == Order::Before
     }
 
     /// By the kernel's record, which is there before any status.
     pub(super) fn trigger_of(&self, held: &Held) -> Option<Trigger> {
         let named = self.names.get(&held.id)?;
-        let exit = held.facts.exit.filter(|_| !was_stopped(&held.facts))?;
+        let may_be_stopped = was_stopped(&held.facts) || may_have_missed_a_stop(&held.facts.missing);
+        let exit = held.facts.exit.filter(|_| !may_be_stopped)?;
         let code = exit.status.reported_code();
         let is_trigger = self.action(&named.name, code) == Some(RestartAction::RestartAllContainers);
         is_trigger.then(|| Trigger {
             at: exit.at,
+            by_kernel: true,
+            id: held.id.clone(),
             name: named.name.clone(),
             code,
         })
@@ -124,10 +164,76 @@ impl Pod {
         let lives = self.names.values().filter(|named| named.name == status.name);
         status.id.is_none() && lives.max_by_key(|named| named.order()).is_some_and(|last| last.in_place)
     }
+}
 
-    /// Whether an earlier life of the id was ended that way.
-    pub(super) fn is_in_place(&self, id: &ContainerId) -> bool {
-        self.names.get(id).is_some_and(|named| named.in_place)
+/// What began the restart that ended one life.
+struct Began {
+    by: Option<Trigger>,
+    order: Order,
+}
+
+/// When it began, compared with the stop signal of that life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// By the kernel's records.
+    Before,
+    After,
+    /// Only a status shows it, or nothing.
+    Open,
+    /// The same where its own exit may have begun it, which came after its stop.
+    OwnOrOpen,
+}
+
+impl Began {
+    fn of(pod: &Pod, life: &Life) -> Began {
+        let held: Vec<Trigger> = pod.held.iter().filter_map(|held| pod.trigger_of(held)).collect();
+        let is_other = |of: &&Trigger| held.iter().all(|known| known.id != of.id);
+        let end = life.end.unwrap_or(Boot(u64::MAX));
+        let is_in_time = |of: &&Trigger| {
+            let until = if of.by_kernel { end } else { end.plus(HOLD) };
+            Some(of.at) >= life.start && of.at <= until
+        };
+        // The exit of what was stopped is not why it was stopped.
+        let is_possible = |of: &&Trigger| is_in_time(of) && !(life.stop_requested && of.id == life.id);
+        let known: Vec<&Trigger> = pod
+            .triggers
+            .iter()
+            .filter(is_other)
+            .chain(&held)
+            .filter(is_possible)
+            .collect();
+        let latest = |of: &dyn Fn(&Trigger) -> bool| known.iter().copied().filter(|trigger| of(trigger)).max_by_key(|of| of.at);
+        let Some(stop) = life.stop else {
+            // The record of a stop may be lost: only its own exit shows that there was none.
+            let order = match pod.has_code_of_trigger(life) {
+                true if life.stop_requested => Order::OwnOrOpen,
+                true => Order::Before,
+                false => Order::Open,
+            };
+            let by = latest(&|of| of.id == life.id).or_else(|| latest(&|_| true));
+            return Began { by: by.cloned(), order };
+        };
+        let before = latest(&|of| of.by_kernel && of.at <= stop);
+        let after = latest(&|of| of.by_kernel && of.at > stop);
+        // Of several nothing shows which came first.
+        let mut statuses = known.iter().copied().filter(|of| !of.by_kernel);
+        let open = statuses.next().filter(|_| statuses.next().is_none());
+        let (by, order) = match (before, after, open) {
+            (Some(before), _, _) => (Some(before), Order::Before),
+            (None, Some(_), _) => (None, Order::After),
+            (None, None, open) if pod.has_code_of_trigger(life) => (open, Order::OwnOrOpen),
+            (None, None, open) => (open, Order::Open),
+        };
+        Began { by: by.cloned(), order }
+    }
+
+    fn detail(self, own: &Named) -> Option<Detail> {
+        let by = self.by?;
+        Some(Detail::Trigger {
+            is_itself: own.name == by.name,
+            container: by.name,
+            code: by.code,
+        })
     }
 }
 

@@ -33,7 +33,7 @@ impl Pods {
         let keys: Vec<PodUid> = self
             .pods
             .values()
-            .filter(|pod| !pod.held.is_empty() || pod.lingering.requested.is_some())
+            .filter(|pod| !pod.held.is_empty() || pod.object.lingering.requested.is_some())
             .map(|pod| pod.key.clone())
             .collect();
         for key in keys {
@@ -108,6 +108,7 @@ impl Pods {
                 self.bring_home(&id, &key, now);
             }
         }
+        self.name_stops(&key, out);
         self.request_events(&key, now, out);
         self.schedule(&key, now);
         if is_requested {
@@ -124,7 +125,7 @@ impl Pods {
         if !is_own(&fact.pod) && !fact.containers.iter().any(|status| status.id.is_some()) {
             return Claim::Unproven;
         }
-        let holder = self.pods.get(&fact.pod.cgroup_uid).filter(|pod| pod.gone.is_none());
+        let holder = self.pods.get(&fact.pod.cgroup_uid).filter(|pod| pod.object.gone.is_none());
         let Some(known) = holder.and_then(|pod| pod.fact.as_ref()) else {
             return Claim::Proven;
         };
@@ -145,7 +146,7 @@ impl Pods {
         let Some(pod) = self.pods.get_mut(&key) else { return };
         let was_requested = pod.is_requested();
         pod.touched = now;
-        pod.gone = Some(gone);
+        pod.object.gone = Some(gone);
         self.schedule(&key, now);
         if !was_requested {
             out.requested.extend(self.living(&key));
@@ -160,7 +161,7 @@ impl Pods {
             let at = event
                 .at
                 .map_or(event.seen, |at| self.api.wall.offset().boot(at).min(event.seen));
-            pod.event(at, event);
+            pod.events.add(at, event);
             self.schedule(&key, now);
         }
     }
@@ -170,11 +171,11 @@ impl Pods {
         let key = self.uids.get(&events.uid).unwrap_or(&events.uid).clone();
         let Some(pod) = self.pods.get_mut(&key) else { return };
         // An answer to an older request does not cover what the newer request is about.
-        if pod.events_state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
+        if pod.events.state.as_ref().is_some_and(|(seen, _)| *seen > events.seen) {
             return;
         }
         pod.touched = now;
-        pod.events_state = Some((events.seen, events.state));
+        pod.events.state = Some((events.seen, events.state));
         self.schedule(&key, now);
     }
 }

@@ -4,7 +4,7 @@ use crate::ids::{CgroupId, ContainerId};
 use crate::ledger::Hole;
 use crate::pod::PodEvent;
 use crate::shutdown::EndedByShutdown;
-use crate::termination::{Actor, Role, TerminationFacts};
+use crate::termination::TerminationFacts;
 use crate::time::Boot;
 use crate::tolerances::{EVENT_SLACK, HOLD};
 
@@ -32,7 +32,7 @@ pub(super) struct Life {
 
 impl Life {
     pub fn of(facts: &TerminationFacts, id: &ContainerId) -> Life {
-        let stop = facts.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime);
+        let stop = facts.runtime_stop();
         Life {
             stop_requested: was_stopped(facts),
             id: id.clone(),
@@ -69,7 +69,5 @@ impl Life {
 
 /// By the runtime.
 pub(super) fn was_stopped(facts: &TerminationFacts) -> bool {
-    let by_runtime = |actor: &Actor| actor.role == Role::Runtime;
-    facts.stop.as_ref().is_some_and(|stop| by_runtime(&stop.sender))
-        || facts.kill.as_ref().is_some_and(|kill| by_runtime(&kill.sender))
+    facts.runtime_stop().is_some() || facts.runtime_kill().is_some()
 }

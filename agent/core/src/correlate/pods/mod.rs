@@ -20,7 +20,6 @@ mod open;
 mod parts;
 mod pod;
 mod prestop;
-mod resumed;
 mod runs;
 mod sandbox;
 mod senders;
@@ -32,23 +31,24 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::Api;
+use life::Life;
+use parts::{Container, Held};
+use pod::Pod;
+use settle::Step;
+
+use super::Limits;
+use super::node::RunningPod;
+use super::subjects::SubjectEvent;
 use crate::attribute::{Map, Subject};
-use crate::ids::{CgroupId, ContainerId, PodUid};
-use crate::pod::{PodIdentity, Workload};
+use crate::ids::{CgroupId, ContainerId, PodUid, Signal};
+use crate::pod::{PodFact, PodGone, PodIdentity, Workload};
 use crate::report::{DropReason, Report, Stuck};
 use crate::termination::TerminationFacts;
 use crate::time::Boot;
 use crate::verdict::{Case, Exit, judge, tell};
 
-use super::Limits;
-use super::node::RunningPod;
-use super::subjects::SubjectEvent;
-use api::Api;
-use life::Life;
 pub(super) use next_boot::PreviousPods;
-use parts::{Container, Held};
-use pod::Pod;
-use settle::Step;
 
 /// The effects of an input outside the pods.
 #[derive(Debug, Default)]
@@ -56,6 +56,8 @@ pub(super) struct FromPods {
     pub reports: Vec<Report>,
     /// Containers with a deletion request of their pod: clients' errors count from now on.
     pub requested: Vec<CgroupId>,
+    /// Containers with their own stop signal, by the pod's status.
+    pub own_stops: Vec<(CgroupId, Signal)>,
     /// Containers that still run long after their grace period: see [`Pods::stuck`].
     pub overdue: Vec<CgroupId>,
     /// Pods whose Kubernetes Events can change a held termination.
@@ -64,11 +66,13 @@ pub(super) struct FromPods {
 
 impl FromPods {
     pub fn is_empty(&self) -> bool {
-        self.reports.is_empty() && self.requested.is_empty() && self.overdue.is_empty() && self.events.is_empty()
+        let is_quiet = self.requested.is_empty() && self.own_stops.is_empty() && self.overdue.is_empty();
+        self.reports.is_empty() && is_quiet && self.events.is_empty()
     }
 }
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct Pods {
     limits: Limits,
     active: bool,
@@ -98,20 +102,7 @@ impl Pods {
     pub fn new(limits: Limits) -> Pods {
         Pods {
             limits,
-            active: false,
-            api: Api::default(),
-            pods: HashMap::new(),
-            uids: HashMap::new(),
-            ids: HashMap::new(),
-            homes: Map::default(),
-            workloads: HashSet::new(),
-            unlisted: HashSet::new(),
-            due: BTreeSet::new(),
-            held: 0,
-            weight: 0,
-            dropped: 0,
-            forged: 0,
-            opted_out: 0,
+            ..Pods::default()
         }
     }
 
@@ -220,14 +211,14 @@ impl Pods {
             let runs = |of: &Container| !of.is_sandbox && of.is_alive(&self.limits, now);
             let open = |held: &Held| held.facts.is_still_ending();
             // If the pod's termination is not complete, a later observation reports the pod's own trace.
-            let is_over = pod.gone.is_some() || pod.is_terminal() && pod.all_reported();
-            let is_over = is_over && pod.is_ending() && pod.reported.is_none();
+            let is_over = pod.object.gone.is_some() || pod.is_terminal() && pod.all_reported();
+            let is_over = is_over && pod.awaits_report();
             if is_over && !pod.containers.iter().any(runs) && !pod.held.iter().any(open) {
                 self.finish(&key, boot_id, now, out);
                 continue;
             }
             // A pod that is gone from the API cannot be reported by a later observation.
-            let is_left = pod.is_ending() && pod.reported.is_none() && pod.gone.is_none();
+            let is_left = pod.awaits_report() && pod.object.gone.is_none();
             if let Some(pod) = self.pods.get_mut(&key).filter(|_| is_left) {
                 let earlier: Vec<bool> = pod.held.iter().map(|held| pod.was_succeeded(&held.id)).collect();
                 for (held, earlier) in pod.held.iter_mut().zip(earlier) {
@@ -296,6 +287,11 @@ impl Pods {
         }
     }
 
+    /// Of the container with that cgroup.
+    fn at(&self, own: CgroupId) -> Option<&Pod> {
+        self.pods.get(self.homes.get(&own)?)
+    }
+
     fn is_ignored(&self, subject: &Subject) -> bool {
         let Subject::Container { id, pod, .. } = subject else {
             return false;
@@ -306,8 +302,7 @@ impl Pods {
 
     /// The addresses of a container's pod.
     pub fn addresses(&self, own: CgroupId) -> Vec<IpAddr> {
-        let pod = self.homes.get(&own).and_then(|key| self.pods.get(key));
-        let fact = pod.and_then(|pod| pod.fact.as_ref());
+        let fact = self.at(own).and_then(|pod| pod.fact.as_ref());
         fact.map(|fact| fact.spec.ips.clone()).unwrap_or_default()
     }
 
@@ -351,9 +346,49 @@ impl Pods {
     /// All that is kept, in pieces of bounded size.
     #[cfg(test)]
     pub fn kept(&self) -> usize {
-        let of =
-            |pod: &Pod| pod.names.len() + pod.containers.len() + pod.held.len() + pod.events.len() + pod.reported_ids.len();
+        let of = |pod: &Pod| {
+            pod.names.len() + pod.containers.len() + pod.held.len() + pod.events.list.len() + pod.reported_ids.len()
+        };
         let lists = self.uids.len() + self.ids.len() + self.homes.len() + self.workloads.len() + self.due.len();
         self.pods.values().map(of).sum::<usize>() + lists
+    }
+}
+
+impl Pods {
+    /// The observation begins again: the next list shows which pods still exist.
+    pub fn resume(&mut self) {
+        let known = self.pods.values().filter(|pod| pod.object.gone.is_none());
+        self.unlisted = known.filter_map(|pod| Some(pod.fact.as_ref()?.pod.uid.clone())).collect();
+    }
+
+    /// The list is complete: pods that it did not show were deleted in the gap.
+    pub fn relisted(&mut self, now: Boot, out: &mut FromPods) {
+        let mut gone: Vec<PodUid> = std::mem::take(&mut self.unlisted).into_iter().collect();
+        gone.sort();
+        for uid in gone {
+            let gone = PodGone {
+                uid,
+                seen: now,
+                watched: false,
+            };
+            self.gone(now, gone, out);
+        }
+    }
+
+    /// Whether the container's termination waits here, or its pod is ending.
+    pub fn is_ending(&self, own: CgroupId) -> bool {
+        let waits = |pod: &Pod| pod.held.iter().any(|held| held.facts.key.cgroup == own) || pod.awaits_report();
+        self.at(own).is_some_and(waits)
+    }
+
+    /// `ends`: whether a container of that cgroup is ending.
+    pub fn is_pod_ending(&self, uid: &PodUid, ends: impl Fn(CgroupId) -> bool) -> bool {
+        let pod = self.uids.get(uid).and_then(|key| self.pods.get(key));
+        pod.is_some_and(|pod| pod.awaits_report() || !pod.held.is_empty() || pod.containers.iter().any(|of| ends(of.cgroup)))
+    }
+
+    /// The last version of the container's pod.
+    pub fn fact_of(&self, own: CgroupId) -> Option<Arc<PodFact>> {
+        self.at(own)?.fact.clone()
     }
 }

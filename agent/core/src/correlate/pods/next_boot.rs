@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::ids::{ContainerId, PodUid};
 use crate::input::Observation;
-use crate::pod::{PodFact, PodGone, PodsState};
+use crate::pod::{ContainerState, PodFact, PodGone, PodsState};
 use crate::report::Report;
 use crate::time::{Boot, WallOffset};
 use crate::tolerances::NEXT_BOOT_PODS;
@@ -82,6 +82,8 @@ impl PreviousPods {
             self.pods.pod(then, Arc::new(fact), &mut out);
         } else if !continues {
             return;
+        } else if let Some(pod) = self.pods.pods.get_mut(&key) {
+            pod.report_ended(fact, then);
         }
         self.settle(&key, then, &mut out);
         take(out, reports);
@@ -109,7 +111,7 @@ impl PreviousPods {
         }
         let (then, mut out) = (self.then(now), FromPods::default());
         self.pods.relisted(then, &mut out);
-        let gone = self.pods.pods.values().filter(|pod| pod.gone.is_some());
+        let gone = self.pods.pods.values().filter(|pod| pod.object.gone.is_some());
         let mut keys: Vec<PodUid> = gone.map(|pod| pod.key.clone()).collect();
         keys.sort();
         for key in keys {
@@ -161,7 +163,23 @@ impl Pod {
     pub(super) fn waits_for_next_boot(&self) -> bool {
         let is_by_it = self.held.iter().all(|held| held.facts.shutdown.is_some());
         let is_shown = self.fact.is_some() && !self.is_static();
-        is_shown && !self.held.is_empty() && is_by_it && !self.is_ending() && self.reported.is_none()
+        is_shown && !self.held.is_empty() && is_by_it && !self.is_ending() && self.object.reported.is_none()
+    }
+
+    /// The status of a pod that goes on has the exits of the containers that ran in the boot before: what kubectl shows of them.
+    fn report_ended(&mut self, fact: &PodFact, seen: Boot) {
+        for status in &fact.containers {
+            let current = match &status.state {
+                ContainerState::Terminated(ended) => Some((status.id.as_ref(), ended)),
+                ContainerState::Running | ContainerState::Waiting { .. } => None,
+            };
+            let last = status.last.as_ref().map(|ended| (ended.id.as_ref(), ended));
+            for (id, ended) in current.into_iter().chain(last) {
+                if let Some(named) = id.and_then(|id| self.names.get_mut(id)) {
+                    named.report(ended, seen);
+                }
+            }
+        }
     }
 
     /// The status has a container that did not run in the boot before: the pod was not over.

@@ -52,15 +52,15 @@ impl Pod {
     /// For a termination that cannot wait even for the announcement: nobody has answered.
     pub(super) fn note_unanswered(&mut self, held: &Held, now: Boot) {
         let asked = held.asked.filter(|at| now < at.plus(ANNOUNCED));
-        let is_newer = |at: &Boot| self.events_state.as_ref().is_none_or(|(seen, _)| seen < at);
+        let is_newer = |at: &Boot| self.events.state.as_ref().is_none_or(|(seen, _)| seen < at);
         if let Some(at) = asked.filter(is_newer) {
-            self.events_state = Some((at, PodEventsState::Asked));
+            self.events.state = Some((at, PodEventsState::Asked));
         }
     }
 
     /// False until the status reports the exit: the Events follow the status.
     fn is_open(&self, held: &Held, api: &Api, now: Boot) -> bool {
-        if self.names.get(&held.id).is_none_or(|named| named.reported.is_none()) {
+        if !self.is_reported(&held.id) {
             return false;
         }
         let life = Life::of(&held.facts, &held.id);
@@ -78,7 +78,7 @@ impl Pod {
         match &context.request {
             Some(request) => {
                 // Clocks that were not compared do not show which came first; the watch does.
-                let seen = self.deletion.map_or(request.latest, |(_, seen)| seen);
+                let seen = self.object.deletion.map_or(request.latest, |(_, seen)| seen);
                 let latest = request.skew.map_or(seen, |_| request.latest);
                 let known_from = if is_clean { request.earliest } else { latest };
                 stopped.is_some_and(|at| at < known_from) || stopped.is_none() && may_have_missed && !is_clean
@@ -90,8 +90,8 @@ impl Pod {
                 let has_hook = context.container.as_deref().and_then(|name| self.spec(name));
                 let has_hook = has_hook.is_some_and(|spec| spec.pre_stop.is_some());
                 let has_reason = !self.was_succeeded(&held.id) && self.has_reason();
-                // Also in place, which a status names.
-                let has_reason = has_reason || self.is_in_place(&held.id) && context.stop_reason.is_some();
+                // Also in place, which a status names, unless the stop may have come before that.
+                let has_reason = has_reason || self.is_stopped_in_place(&Life::of(facts, &held.id));
                 (stopped.is_some() || may_have_missed || has_hook) && !has_reason
             }
         }
@@ -101,7 +101,7 @@ impl Pod {
 /// A force delete needs no name: nothing is set to 0 by mistake.
 fn is_asker_open(context: &PodContext, held: &Held) -> bool {
     let is_short = |request: &Request| request.cut_short().is_some() && !request.grace.is_zero();
-    let is_killed = held.facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let is_killed = held.facts.runtime_kill().is_some();
     is_killed && context.request.as_ref().is_some_and(is_short)
 }
 
@@ -142,6 +142,6 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 }
 
 /// But for [`Pod::may_be_stopped_before`].
-fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
+pub(super) fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
     missing.lacks(Claim::Main, Kind::SignalGenerate) || missing.has_gap(Claim::Main) || missing.has_any(Claim::WhichMain)
 }

@@ -2,13 +2,16 @@
 
 use crate::correlate::Limits;
 use crate::ids::{CgroupId, ContainerId, PodUid, Signal};
-use crate::kubernetes::Reported;
+use crate::kubernetes::{EarlierOom, Reported};
 use crate::pod::Ended;
 use crate::termination::TerminationFacts;
 use crate::time::Boot;
 use crate::verdict::held::HeldBy;
 
 use super::runs::Runs;
+
+/// Bytes of a name, an id or a short text.
+pub(super) const TEXT: usize = 64;
 
 /// A container id that a status named.
 #[derive(Clone, Debug)]
@@ -43,6 +46,10 @@ pub(super) struct Container {
     pub counted_until: Option<Boot>,
     /// The runtime's first stop signal.
     pub stopped: Option<Boot>,
+    /// Its own stop signal, once the subjects have it.
+    pub own_stop: Option<Signal>,
+    /// The last OOM kill of another process than the first.
+    pub last_oom: Option<EarlierOom>,
     /// Reported as still running long after its grace period.
     pub was_overdue: bool,
     /// The pod's sandbox; decided once.
@@ -65,7 +72,10 @@ pub(super) struct Held {
 /// A container that exited by itself with a code for which all containers restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trigger {
+    /// Of its exit, by the kernel; otherwise when a status first showed that.
     pub at: Boot,
+    pub by_kernel: bool,
+    pub id: ContainerId,
     pub name: String,
     pub code: i32,
 }

@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{CgroupId, ContainerId, PodUid, Signal};
-use crate::pod::{
-    ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, PodEvent, PodEventsState, PodFact,
-    PodGone,
-};
+use crate::pod::{ContainerKind, ContainerSpec, ContainerState, ContainerStatus, Deletion, Disruption, PodFact, PodGone};
 use crate::time::Boot;
 use crate::tolerances::{LATE_REACH, SLOW_KILL};
 
-use super::event;
+use super::event::Events;
 use super::parts::{Container, Held, Lingering, Named, Trigger};
 use crate::correlate::node::RunningPod;
 use crate::correlate::readiness::Readiness;
@@ -21,8 +18,9 @@ use crate::correlate::readiness::Readiness;
 const NAMES: usize = 64;
 /// Most containers per pod that the kernel shows, including terminated ones that place the others.
 pub(super) const CONTAINERS: usize = 64;
-/// Most Events and shortenings that are kept: the newest and the first matter most.
-const EVENTS: usize = 64;
+/// Most ends before a restart during the termination that are kept.
+pub(super) const EARLIER: usize = 8;
+/// Most shortenings that are kept: the first matter most.
 const SHORTENED: usize = 8;
 
 #[derive(Debug)]
@@ -30,22 +28,8 @@ pub(super) struct Pod {
     /// The UID in the cgroups' names.
     pub key: PodUid,
     pub fact: Option<Arc<PodFact>>,
-    /// The first deletion request, and when it was observed.
-    pub deletion: Option<(Deletion, Boot)>,
-    pub shortened: Vec<(Boot, Duration)>,
-    /// Kept once shown, because a later version may lack them (a force delete, an overwritten status).
-    pub disruption: Option<Disruption>,
-    pub reason: Option<String>,
-    /// Events that explain a termination, with the latest possible time of their subject.
-    pub events: VecDeque<(Boot, PodEvent)>,
-    /// Containers that the kubelet announced to stop, for any reason, with the time of the latest Event.
-    pub killings: HashMap<String, Boot>,
-    /// Containers of which Events were dropped, with the last one's time; None if any container.
-    pub events_dropped: HashMap<Option<String>, Boot>,
-    /// How far the Events are known, and the time up to which this holds.
-    pub events_state: Option<(Boot, PodEventsState)>,
-    pub gone: Option<PodGone>,
-    pub ready: Readiness,
+    pub object: Object,
+    pub events: Events,
     pub names: HashMap<ContainerId, Named>,
     pub containers: Vec<Container>,
     pub held: Vec<Held>,
@@ -55,11 +39,6 @@ pub(super) struct Pod {
     pub reported_ids: VecDeque<(ContainerId, CgroupId)>,
     /// Containers whose exit code began a restart of the pod in place, the latest last.
     pub triggers: VecDeque<Trigger>,
-    /// The pod had terminated before its deletion request, which then only removes the object.
-    pub over_by_itself: bool,
-    /// When the termination was reported, or found to need no report.
-    pub reported: Option<Boot>,
-    pub lingering: Lingering,
     /// Time of the last fact about the pod.
     pub touched: Boot,
     pub due: Option<Boot>,
@@ -67,30 +46,39 @@ pub(super) struct Pod {
     pub weighed: usize,
 }
 
+/// One life of the pod's object: a static pod's mirror can be deleted, and come back.
+#[derive(Debug, Default)]
+pub(super) struct Object {
+    /// The first deletion request, and when it was observed.
+    pub deletion: Option<(Deletion, Boot)>,
+    pub shortened: Vec<(Boot, Duration)>,
+    /// Kept once shown, because a later version may lack them (a force delete, an overwritten status).
+    pub disruption: Option<Disruption>,
+    pub reason: Option<String>,
+    pub gone: Option<PodGone>,
+    pub ready: Readiness,
+    /// The pod had terminated before its deletion request, which then only removes the object.
+    pub over_by_itself: bool,
+    /// When the termination was reported, or found to need no report.
+    pub reported: Option<Boot>,
+    pub lingering: Lingering,
+    /// See [`PodTerminationFacts::earlier`](crate::kubernetes::PodTerminationFacts::earlier).
+    pub earlier: Vec<(String, &'static str)>,
+}
+
 impl Pod {
     pub fn new(key: PodUid, now: Boot) -> Pod {
         Pod {
             key,
             fact: None,
-            deletion: None,
-            shortened: Vec::new(),
-            disruption: None,
-            reason: None,
-            events: VecDeque::new(),
-            killings: HashMap::new(),
-            events_dropped: HashMap::new(),
-            events_state: None,
-            gone: None,
-            ready: Readiness::default(),
+            object: Object::default(),
+            events: Events::default(),
             names: HashMap::new(),
             containers: Vec::new(),
             held: Vec::new(),
             over_before: Vec::new(),
             reported_ids: VecDeque::new(),
             triggers: VecDeque::new(),
-            over_by_itself: false,
-            reported: None,
-            lingering: Lingering::default(),
             touched: now,
             due: None,
             weighed: 0,
@@ -111,47 +99,39 @@ impl Pod {
     pub fn learn(&mut self, fact: Arc<PodFact>) {
         // A mirror pod that is back: the static pod itself was never gone, or its manifest is back.
         // A list may show the new object, and nothing of the old one's end.
-        let is_gone = self.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
+        let is_gone = self.object.gone.as_ref().is_some_and(|gone| gone.uid != fact.pod.uid);
         let is_back = is_gone || self.fact.as_ref().is_some_and(|known| known.pod.uid != fact.pod.uid);
         if is_back {
-            self.gone = None;
-            self.deletion = None;
-            self.shortened.clear();
             // Facts of the pod as a whole belong to the previous life.
-            self.events.retain(|(_, event)| event.container.is_some());
-            self.disruption = None;
-            self.reason = None;
-            self.over_by_itself = false;
-            self.reported = None;
-            self.ready = Readiness::default();
-            self.lingering = Lingering::default();
+            self.object = Object::default();
+            self.events.list.retain(|(_, event)| event.container.is_some());
         }
-        self.ready.status(fact.takes_clients() == Some(true), fact.seen);
+        self.object.ready.status(fact.takes_clients() == Some(true), fact.seen);
         if fact.deletion.is_some() {
-            self.lingering.requested.get_or_insert(fact.seen);
+            self.object.lingering.requested.get_or_insert(fact.seen);
         }
         let (is_first, seen) = (is_back || self.fact.is_none(), fact.seen);
-        self.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.deletion.is_none();
+        self.object.over_by_itself |= fact.phase.is_terminal() && fact.deletion.is_none() && self.object.deletion.is_none();
         // Deleting a mirror pod is not a request to stop.
-        let is_request = !self.over_by_itself && !fact.pod.is_static;
+        let is_request = !self.object.over_by_itself && !fact.pod.is_static;
         if let Some(deletion) = fact.deletion.filter(|_| is_request) {
-            match self.deletion {
-                None => self.deletion = Some((deletion, seen)),
+            match self.object.deletion {
+                None => self.object.deletion = Some((deletion, seen)),
                 Some((first, _)) => {
-                    let last = self.shortened.last().map_or(first.grace, |(_, grace)| *grace);
-                    if deletion.grace < last && self.shortened.len() < SHORTENED {
-                        self.shortened.push((seen, deletion.grace));
+                    let last = self.object.shortened.last().map_or(first.grace, |(_, grace)| *grace);
+                    if deletion.grace < last && self.object.shortened.len() < SHORTENED {
+                        self.object.shortened.push((seen, deletion.grace));
                     }
                 }
             }
         }
         // The Eviction API marks before it deletes: a mark without a deletion is dropped.
-        let may_be_lost = fact.deletion.is_some() || self.deletion.is_some() || fact.phase.is_terminal();
+        let may_be_lost = fact.deletion.is_some() || self.object.deletion.is_some() || fact.phase.is_terminal();
         if fact.disruption.is_some() || !may_be_lost {
-            self.disruption.clone_from(&fact.disruption);
+            self.object.disruption.clone_from(&fact.disruption);
         }
         if fact.reason.is_some() {
-            self.reason.clone_from(&fact.reason);
+            self.object.reason.clone_from(&fact.reason);
         }
         for status in &fact.containers {
             self.restarted_in_place(status, &fact);
@@ -167,50 +147,10 @@ impl Pod {
             let over = fact.containers.iter().filter(was_over).filter(is_earlier);
             self.over_before = over.map(|status| (status.name.clone(), status.id.clone())).collect();
             if fact.phase.is_terminal() && self.containers.is_empty() {
-                self.reported = Some(seen);
+                self.object.reported = Some(seen);
             }
         }
         self.fact = Some(fact);
-    }
-
-    /// Keeps only Events that explain a termination: probes that fail each second would replace these.
-    pub fn event(&mut self, at: Boot, event: PodEvent) {
-        self.announced(at, &event);
-        if !event::explains(&event) {
-            return;
-        }
-        if self.events.len() >= EVENTS {
-            // The container with the most, so that one in a crash loop drops no other's.
-            let of = |name: Option<&str>| {
-                self.events
-                    .iter()
-                    .filter(|(_, event)| event.container.as_deref() == name)
-                    .count()
-            };
-            let most = (0..self.events.len())
-                .rev()
-                .max_by_key(|&i| of(self.events[i].1.container.as_deref()));
-            if let Some((at, old)) = most.and_then(|i| self.events.remove(i)) {
-                // None: the doubt is about every container.
-                let of = old.container.filter(|_| self.events_dropped.len() < EVENTS);
-                let dropped = self.events_dropped.entry(of).or_insert(at);
-                *dropped = (*dropped).max(at);
-            }
-        }
-        self.events.push_back((at, event));
-    }
-
-    fn announced(&mut self, at: Boot, event: &PodEvent) {
-        let Some(name) = event.container.as_ref().filter(|_| event::announces(event)) else {
-            return;
-        };
-        if let Some(known) = self.killings.get_mut(name) {
-            *known = at.max(*known);
-        } else if self.killings.len() < EVENTS {
-            self.killings.insert(name.clone(), at);
-        } else {
-            self.events_dropped.insert(None, at);
-        }
     }
 
     fn status(&mut self, status: &ContainerStatus, seen: Boot) {
@@ -228,7 +168,7 @@ impl Pod {
                     named.report(ended, seen);
                     let (name, code) = (status.name.clone(), ended.exit_code);
                     if !ended.is_placeholder() {
-                        self.note_trigger(&name, code, seen);
+                        self.note_trigger(id, &name, code, seen);
                     }
                 }
                 // `CrashLoopBackOff` also keeps the id of the exited container.
@@ -286,7 +226,7 @@ impl Pod {
     pub fn longest_stop(&self) -> Option<Duration> {
         let spec = &self.fact.as_ref()?.spec;
         let probes = spec.containers.iter().flat_map(|of| [&of.liveness, &of.startup]).flatten();
-        let deletion = self.deletion.map(|(deletion, _)| deletion.grace);
+        let deletion = self.object.deletion.map(|(deletion, _)| deletion.grace);
         let others = probes.filter_map(|probe| probe.grace).chain(deletion);
         Some(others.fold(spec.grace?, Duration::max) + SLOW_KILL)
     }
@@ -321,14 +261,15 @@ impl Pod {
     /// The pod as a node's shutdown finds it; None if no container of it runs.
     pub fn running(&self) -> Option<RunningPod> {
         let fact = self.fact.as_ref()?;
-        let runs = |of: &&Container| of.runs() && self.names.contains_key(&of.id);
+        // Its exit and the removal of its cgroup may be lost: a status that shows the exit is enough.
+        let runs = |of: &&Container| of.runs() && self.names.get(&of.id).is_some_and(|named| named.reported.is_none());
         let cgroups: Vec<CgroupId> = self.containers.iter().filter(runs).map(|of| of.cgroup).collect();
         let is_unseen = self.runs_unseen();
         (!cgroups.is_empty() || is_unseen).then(|| RunningPod {
             pod: fact.pod.clone(),
             priority: fact.spec.priority,
             // In force: a deletion may have shortened it.
-            grace: self.deletion.map(|(deletion, _)| deletion.grace).or(fact.spec.grace),
+            grace: self.object.deletion.map(|(deletion, _)| deletion.grace).or(fact.spec.grace),
             cgroups,
             has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             is_unseen,
@@ -346,8 +287,8 @@ impl Pod {
     /// The versions that named the next container are missing. No container starts once the pod's deletion is requested: one that
     /// started after the exit shows that the pod went on.
     fn has_unnamed_successor(&self, id: &ContainerId) -> bool {
-        let is_hidden =
-            self.gone.as_ref().is_some_and(|gone| !gone.watched) && self.restarts_after(self.name_of(id), 1) == Some(true);
+        let is_hidden = self.object.gone.as_ref().is_some_and(|gone| !gone.watched)
+            && self.restarts_after(self.name_of(id), 1) == Some(true);
         let ended = self.containers.iter().find(|of| of.id == *id).and_then(|of| of.ended);
         let is_main = self.kind(id) != Some(ContainerKind::Init);
         let is_next =
@@ -374,14 +315,24 @@ impl Pod {
         }
         if self.is_static() {
             return self.is_terminal()
-                || self.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
+                || self.object.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
         }
-        self.deletion.is_some() || self.gone.is_some() || self.is_terminal()
+        self.object.deletion.is_some() || self.object.gone.is_some() || self.is_terminal()
+    }
+
+    /// Its termination is not reported yet.
+    pub fn awaits_report(&self) -> bool {
+        self.is_ending() && self.object.reported.is_none()
+    }
+
+    /// A status has shown the container's exit.
+    pub fn is_reported(&self, id: &ContainerId) -> bool {
+        self.names.get(id).is_some_and(|named| named.reported.is_some())
     }
 
     /// The pod's deletion was requested: its containers are being stopped.
     pub fn is_requested(&self) -> bool {
-        !self.is_static() && (self.deletion.is_some() || self.gone.is_some())
+        !self.is_static() && (self.object.deletion.is_some() || self.object.gone.is_some())
     }
 
     /// The status shows no running container.

@@ -1,32 +1,80 @@
 //! preStop hooks. An `exec` hook is a process that the runtime starts in the container between the deletion request and the stop
 //! signal; other hooks have no process here, so their time is the wait for the stop signal.
 
-use crate::ids::Comm;
+use crate::correlate::subjects::ProcessId;
+use crate::ids::{Comm, ContainerId};
 use crate::kubernetes::{PreStopRun, Request};
 use crate::pod::{ContainerSpec, KubeletProbe, KubeletProbeKind, PreStop};
-use crate::termination::{OomKill, OomRole};
+use crate::termination::{OomKill, OomRole, TerminationFacts};
 use crate::time::Boot;
 
 use super::api::Api;
 use super::life::Life;
+use super::parts::Container;
 use super::pod::Pod;
-use super::runs::Runs;
-use crate::tolerances::HOLD;
+use super::runs::{Origin, Runs};
+use crate::tolerances::{HOLD, HOOK_AFTER};
 
 impl Pod {
-    /// What the victim of an OOM kill was, if it came from outside.
-    pub fn role_from_outside(&self, name: Option<&str>, runs: &Runs, request: Option<Boot>, oom: &OomKill) -> Option<OomRole> {
+    /// What the victims of OOM kills were, where they came into the container from outside.
+    pub(super) fn name_victims(&self, facts: &mut TerminationFacts, id: &ContainerId) {
+        let Some(container) = self.containers.iter().find(|of| of.cgroup == facts.key.cgroup) else {
+            return;
+        };
+        let name = self.name_of(id);
+        let main = facts.main.as_ref().map(|main| ProcessId {
+            tgid: main.tgid,
+            start: main.start,
+            exact: true,
+        });
+        for oom in &mut facts.oom {
+            oom.role = self.role_of(name, container, main, oom).unwrap_or(oom.role);
+        }
+    }
+
+    /// See [`Pod::role_from_outside`].
+    pub(super) fn role_of(
+        &self,
+        name: Option<&str>,
+        container: &Container,
+        main: Option<ProcessId>,
+        oom: &OomKill,
+    ) -> Option<OomRole> {
+        let seen = self.object.deletion.map(|(_, seen)| seen);
+        // A hook runs before the stop signal; the deletion may be seen later than the hook.
+        let requested = container.stopped.into_iter().chain(seen).min();
+        let since = requested.map(|at| at.minus(HOOK_AFTER));
+        self.role_from_outside(name, (&container.runs, main), since, oom)
+    }
+
+    /// What the victim of an OOM kill was, if it came from outside or may have; `main`: the main process, which came from outside, too.
+    fn role_from_outside(
+        &self,
+        name: Option<&str>,
+        (runs, main): (&Runs, Option<ProcessId>),
+        request: Option<Boot>,
+        oom: &OomKill,
+    ) -> Option<OomRole> {
         if oom.of_main || matches!(oom.role, OomRole::Main | OomRole::Runtime) {
             return None;
         }
-        let (at, comm) = runs.origin(oom)?;
-        let spec = name.and_then(|name| self.spec(name));
-        let is_probe = spec.is_some_and(|spec| is_probed_by(spec, &comm));
-        let is_hook = spec.and_then(exec_hook).is_some_and(|hook| hook == comm) && request.is_some_and(|request| at >= request);
+        let (at, comm) = match runs.origin(oom, main)? {
+            Origin::Outside { at, comm } => (at, comm),
+            // What serves clients is the program's.
+            Origin::Open => return (oom.role != OomRole::Worker).then_some(OomRole::Unattributed),
+        };
+        // A program that the spec names is run for that; a shell, by people as well.
+        let Some(spec) = name.and_then(|name| self.spec(name)) else {
+            return Some(OomRole::Outside);
+        };
+        let is_probe = is_probed_by(spec, &comm);
+        let is_hook = exec_hook(spec).is_some_and(|hook| hook == comm) && request.is_some_and(|request| at >= request);
         Some(match (is_hook, is_probe) {
-            (true, false) => OomRole::PreStop,
-            (_, true) => OomRole::Probe,
             (false, false) => OomRole::Session,
+            (true, true) => OomRole::Outside,
+            _ if comm.is_shell() => OomRole::Outside,
+            (true, false) => OomRole::PreStop,
+            (false, true) => OomRole::Probe,
         })
     }
 
@@ -59,7 +107,7 @@ impl Pod {
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a deletion request (a liveness kill) the whole life counts: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, start, from, until));
-        let failed = self.events.iter().rev().find(|(at, event)| {
+        let failed = self.events.list.iter().rev().find(|(at, event)| {
             let is_own = event.container.as_deref().is_none_or(|of| of == name);
             // The kubelet may report the failure only after the kill.
             let in_time = *at >= start && life.end.is_none_or(|end| *at <= end.plus(HOLD));
@@ -95,12 +143,12 @@ impl Pod {
 
     /// Why the Events were not requested: the request follows a status that shows the exit.
     fn events_unrequested(&self, life: &Life, missing: Option<&str>) -> Option<String> {
-        let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
-        let was_asked = |end: Boot| self.events_state.as_ref().is_some_and(|(seen, _)| *seen >= end);
+        let is_reported = self.is_reported(&life.id);
+        let was_asked = |end: Boot| self.events.state.as_ref().is_some_and(|(seen, _)| *seen >= end);
         if is_reported || life.end.is_some_and(was_asked) {
             return None;
         }
-        let why = match (&self.gone, missing) {
+        let why = match (&self.object.gone, missing) {
             (Some(_), _) => "the pod was gone before its status reported the exit",
             (None, Some(missing)) => missing,
             (None, None) => return None,

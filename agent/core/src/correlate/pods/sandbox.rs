@@ -1,7 +1,7 @@
 //! Which of a pod's containers is the sandbox (the pause container). No status names the sandbox, but absence alone proves nothing: a
 //! status may be late, and a privileged container can create a cgroup that names any pod. So the order of starts counts, too.
 
-use crate::termination::{Role, TerminationFacts};
+use crate::termination::TerminationFacts;
 
 use super::parts::Container;
 use super::pod::Pod;
@@ -14,7 +14,7 @@ impl Pod {
             .iter()
             .map(|of| of.is_sandbox || self.is_sandbox(of))
             .collect();
-        self.lingering.had_sandbox |= found.contains(&true);
+        self.object.lingering.had_sandbox |= found.contains(&true);
         for (container, is_sandbox) in self.containers.iter_mut().zip(found) {
             container.is_sandbox = is_sandbox;
         }
@@ -40,14 +40,14 @@ impl Pod {
         let Some(held) = held else { return false };
         // No status names a container that ran at the same time. Runtimes send a container a stop signal before SIGKILL, a sandbox
         // only SIGKILL.
-        let nothing_else = self.runs_nothing() || self.gone.is_some();
+        let nothing_else = self.runs_nothing() || self.object.gone.is_some();
         was_only_killed(&held.facts) && (self.containers.iter().any(|other| later(&other)) || nothing_else)
     }
 
     /// No container of the pod was running at its start: a sandbox is created before all others, and again after the last exit. Of an
     /// exit that only the status shows, the time is not known.
     fn was_first(&self, of: &Container) -> bool {
-        let is_reported = |other: &Container| self.names.get(&other.id).is_some_and(|named| named.reported.is_some());
+        let is_reported = |other: &Container| self.is_reported(&other.id);
         let runs_on = |other: &Container| other.ended.map_or(!is_reported(other), |end| end > of.start);
         let ran = |other: &Container| other.order() < of.order() && runs_on(other);
         !self.containers.iter().any(ran)
@@ -61,6 +61,6 @@ impl Pod {
 }
 
 fn was_only_killed(facts: &TerminationFacts) -> bool {
-    let by_runtime = facts.kill.as_ref().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let by_runtime = facts.runtime_kill().is_some();
     by_runtime && facts.stop.is_none()
 }

@@ -10,19 +10,18 @@ use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unsh
 use crate::ledger::Claim;
 use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
 use crate::report::{PodTermination, Termination};
-use crate::termination::{OomKill, OomRole, TerminationFacts};
 use crate::time::Boot;
 use crate::tolerances::{
-    ALIVE_AFTER_GONE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, HOOK_AFTER, KEEP_FINISHED, OVERDUE, PHASE_AFTER,
-    TERMINAL_AFTER, WATCH_DELAY,
+    ALIVE_AFTER_GONE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, KEEP_FINISHED, OVERDUE, PHASE_AFTER, TERMINAL_AFTER,
+    WATCH_DELAY,
 };
-use crate::verdict::{self, Cause};
+use crate::verdict::{self, Cause, Exit};
 
 use super::Limits;
 use super::api::Api;
 use super::life::{Life, was_stopped};
 use super::parts::{Container, Held};
-use super::pod::{Pod, kind};
+use super::pod::{EARLIER, Pod, kind};
 use super::stop_reason::may_be_by_shutdown;
 
 /// Most ids of reported containers that are kept per pod.
@@ -55,7 +54,7 @@ impl Pod {
                 return Step::Overdue(of.cgroup);
             }
         }
-        if !self.is_ending() || self.reported.is_some() {
+        if !self.is_ending() || self.object.reported.is_some() {
             for (i, held) in self.held.iter().enumerate() {
                 let (until, missing) = self.release_at(held, api);
                 if next.is_due(self.answered_for(held, until)) {
@@ -85,7 +84,7 @@ impl Pod {
             }
         }
         let is_over = match &self.fact {
-            Some(_) => self.gone.is_some() && (self.reported.is_some() || self.is_static()),
+            Some(_) => self.object.gone.is_some() && (self.object.reported.is_some() || self.is_static()),
             None => true,
         };
         let is_idle = self.held.is_empty() && !self.containers.iter().any(|of| of.is_alive(limits, now));
@@ -98,11 +97,11 @@ impl Pod {
     /// When to report that a container still runs although its pod was deleted. From the stop signal on: before Kubernetes 1.28 the
     /// kubelet gives the whole grace period again after the hook.
     fn overdue_at(&self, of: &Container) -> Option<Boot> {
-        let (deletion, seen) = self.deletion?;
+        let (deletion, seen) = self.object.deletion?;
         // Not every kubelet follows a later delete: the longest grace period of all requests counts.
-        let graces = self.shortened.iter().copied().chain([(seen, deletion.grace)]);
+        let graces = self.object.shortened.iter().copied().chain([(seen, deletion.grace)]);
         // If the status shows an exit, the record of the exit was lost.
-        let is_over = self.gone.is_some() || self.names.get(&of.id).is_some_and(|named| named.reported.is_some());
+        let is_over = self.object.gone.is_some() || self.is_reported(&of.id);
         let runs = of.ended.is_none() && of.removed.is_none() && !of.is_sandbox && !of.was_overdue && !is_over;
         let stopped = of.stopped.filter(|_| runs)?;
         let until = graces.map(|(seen, grace)| stopped.max(seen).plus(grace)).max()?;
@@ -113,7 +112,7 @@ impl Pod {
     fn answered(&self, until: Boot) -> Boot {
         let announced = self.held.iter().filter_map(Held::announced_at).max();
         let until = announced.map_or(until, |at| until.max(at));
-        match &self.events_state {
+        match &self.events.state {
             Some((asked, PodEventsState::Asked)) => until.max(asked.plus(HOLD)),
             _ => until,
         }
@@ -145,7 +144,7 @@ impl Pod {
         let Some(named) = self.names.get(&held.id) else {
             return (held.since.plus(hold), None);
         };
-        if self.reported.is_some() {
+        if self.object.reported.is_some() {
             return (held.since.plus(EVENTS_AFTER), None);
         }
         if let Some(at) = named.succeeded_at {
@@ -183,8 +182,8 @@ impl Pod {
             let by_removal = of.over_at(limits);
             let named = self.names.get(&of.id);
             let by_report = named.and_then(|named| named.reported_at).map(|at| at.plus(EXIT_LOST));
-            let by_absence = self.gone.as_ref().map(|gone| {
-                let grace = self.deletion.map_or(Duration::ZERO, |(deletion, _)| deletion.grace);
+            let by_absence = self.object.gone.as_ref().map(|gone| {
+                let grace = self.object.deletion.map_or(Duration::ZERO, |(deletion, _)| deletion.grace);
                 gone.seen.plus(grace).plus(ALIVE_AFTER_GONE)
             });
             let first = || [by_removal, by_report, by_absence].into_iter().flatten().min();
@@ -194,13 +193,13 @@ impl Pod {
         }
         let seen = self.fact.as_ref().map(|fact| fact.seen);
         let hold = if api.away_since.is_some() { HOLD_AWAY } else { HOLD };
-        let settled = if let Some(gone) = &self.gone {
+        let settled = if let Some(gone) = &self.object.gone {
             last_held.map_or(gone.seen, |last| last.max(gone.seen)).plus(limits.reorder)
         } else if self.is_terminal() && self.all_reported() {
             seen.max(last_held)?.plus(TERMINAL_AFTER)
         } else if self.runs_unseen() {
             // Only the API can show the exit, which takes up to the grace period.
-            let grace = self.deletion.map_or(DEFAULT_GRACE, |(deletion, _)| deletion.grace);
+            let grace = self.object.deletion.map_or(DEFAULT_GRACE, |(deletion, _)| deletion.grace);
             seen.max(last_held)?.plus(grace).plus(hold)
         } else {
             seen.max(last_held)?.plus(hold)
@@ -224,12 +223,16 @@ impl Pod {
         let cgroup = held.facts.key.cgroup;
         self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
-        self.lingering.last_exit = self.lingering.last_exit.max(Some(held.facts.end));
+        self.object.lingering.last_exit = self.object.lingering.last_exit.max(Some(held.facts.end));
         // What it began ends the others, which may be released later.
         if let Some(trigger) = self.trigger_of(&held) {
             self.keep_trigger(trigger);
         }
+        let was_succeeded = self.was_succeeded(&held.id);
         let termination = self.joined(held, api, missing, now);
+        if was_succeeded {
+            self.note_earlier(&termination, api);
+        }
         // Later containers are placed by those that still run.
         self.containers.retain(|of| of.cgroup != cgroup);
         termination
@@ -237,19 +240,23 @@ impl Pod {
 
     /// The pod's termination, with the terminations that waited for it; None if no container terminated with the pod.
     pub fn finish(&mut self, mut held: Vec<Held>, api: &Api, boot_id: &str, now: Boot) -> Option<PodTermination> {
-        self.reported = Some(now);
+        self.object.reported = Some(now);
         let fact = self.fact.clone()?;
-        let missing = self.gone.is_none() && !(self.is_terminal() && self.all_reported());
+        let missing = self.object.gone.is_none() && !(self.is_terminal() && self.all_reported());
         let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
         let unseen = self.unseen(&held);
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
-        let request = self.request(api).map(|(request, _)| request);
+        let is_shutdown = held.iter().any(|of| of.facts.shutdown.is_some());
+        let request = self.request(api, is_shutdown).map(|(request, _)| request);
         for of in &mut held {
             if self.may_be_sent_clients(request.as_ref(), (of.facts.begin, of.facts.end), api) {
                 of.facts.traffic.miss_those_sent_later();
             }
         }
         for of in &held {
+            if let Some(trigger) = self.trigger_of(of) {
+                self.keep_trigger(trigger);
+            }
             self.note_unanswered(of, now);
             self.note_reported(of.id.clone(), of.facts.key.cgroup);
         }
@@ -266,7 +273,7 @@ impl Pod {
             self.containers.retain(|of| of.ended.is_none());
             return None;
         }
-        let gone = self.gone.as_ref().map(|gone| (gone.seen, gone.watched));
+        let gone = self.object.gone.as_ref().map(|gone| (gone.seen, gone.watched));
         // Of a pod that a node's shutdown stopped, or may have stopped, the API may only show the later deletion.
         let reasons = containers.iter().filter_map(|of| {
             let reason = of.kubernetes.as_ref()?.stop_reason.as_ref()?;
@@ -281,7 +288,7 @@ impl Pod {
             false => self.stop_reason(),
         });
         let last = containers.iter().map(|of| of.end).max();
-        self.lingering.last_exit = self.lingering.last_exit.max(last);
+        self.object.lingering.last_exit = self.object.lingering.last_exit.max(last);
         let request = request.map(|request| request.until(last));
         self.containers.retain(|of| of.ended.is_none());
         let of_hook = |of: &Termination| of.kubernetes.as_ref()?.pre_stop.as_ref()?.begin;
@@ -304,6 +311,7 @@ impl Pod {
             begin: first.unwrap_or(end).min(end),
             end,
             unseen,
+            earlier: std::mem::take(&mut self.object.earlier),
             gone,
             shutdown: shutdown.flatten(),
         };
@@ -314,41 +322,22 @@ impl Pod {
     /// being deleted terminates at once; a later request only removes the object.
     fn may_be_sent_clients(&self, request: Option<&Request>, (begin, end): (Boot, Boot), api: &Api) -> bool {
         // By clocks that were not compared, a request that an outage hid may have come after the end.
-        let seen = self.deletion.map(|(_, seen)| seen).filter(|seen| *seen > end);
+        let seen = self.object.deletion.map(|(_, seen)| seen).filter(|seen| *seen > end);
         let is_hidden = seen.is_some_and(|seen| api.was_away(end, seen).is_some());
         let is_asked = request.is_some_and(|request| request.earliest <= end && (request.skew.is_some() || !is_hidden));
         // A force delete.
-        let is_removed = self.gone.as_ref().is_some_and(|gone| gone.watched && gone.seen <= end);
+        let is_removed = self.object.gone.as_ref().is_some_and(|gone| gone.watched && gone.seen <= end);
         if is_asked || is_removed {
             return false;
         }
         let unready = self
+            .object
             .ready
             .last
-            .map_or(Some(begin), |_| self.ready.unready)
+            .map_or(Some(begin), |_| self.object.ready.unready)
             .filter(|at| *at <= end);
         // In an outage it may have become Ready, again or at last.
         unready.is_none_or(|at| api.was_away(at, end).is_some())
-    }
-
-    /// What the victims of OOM kills were, where they came into the container from outside.
-    fn name_victims(&self, facts: &mut TerminationFacts, id: &ContainerId) {
-        let Some(container) = self.containers.iter().find(|of| of.cgroup == facts.key.cgroup) else {
-            return;
-        };
-        let name = self.name_of(id);
-        for oom in &mut facts.oom {
-            oom.role = self.role_of(name, container, oom).unwrap_or(oom.role);
-        }
-    }
-
-    /// See [`Pod::role_from_outside`].
-    pub(super) fn role_of(&self, name: Option<&str>, container: &Container, oom: &OomKill) -> Option<OomRole> {
-        let seen = self.deletion.map(|(_, seen)| seen);
-        // A hook runs before the stop signal; the deletion may be seen later than the hook.
-        let requested = container.stopped.into_iter().chain(seen).min();
-        let since = requested.map(|at| at.minus(HOOK_AFTER));
-        self.role_from_outside(name, &container.runs, since, oom)
     }
 
     /// The one judgement of a held termination, with its Kubernetes context.
@@ -415,6 +404,20 @@ impl Pod {
         }
     }
 
+    /// A container that ended after the deletion request, and was started again.
+    fn note_earlier(&mut self, of: &Termination, api: &Api) {
+        let request = self.request(api, false).map(|(request, _)| request);
+        let is_in_it = request.is_some_and(|request| request.earliest <= of.end);
+        let is_good = !of.verdict.unclean && of.verdict.exit != Exit::Unknown;
+        let name = of.kubernetes.as_ref().and_then(|context| context.container.as_ref());
+        let Some(name) = name.filter(|_| is_in_it && !is_good && self.object.reported.is_none()) else {
+            return;
+        };
+        if self.object.earlier.len() < EARLIER {
+            self.object.earlier.push((name.clone(), of.verdict.headline));
+        }
+    }
+
     fn note_reported(&mut self, id: ContainerId, cgroup: CgroupId) {
         if self.reported_ids.len() >= REPORTED_IDS {
             self.reported_ids.pop_front();
@@ -437,7 +440,7 @@ impl Pod {
                     reason: ended.reason.clone(),
                 }),
                 // The last update before the pod was gone.
-                ContainerState::Running if self.gone.is_some() && !self.containers.iter().any(still_runs) => None,
+                ContainerState::Running if self.object.gone.is_some() && !self.containers.iter().any(still_runs) => None,
                 // No update showed the exit, and no kernel record the container.
                 ContainerState::Running if !self.containers.iter().any(|of| status.id.as_ref() == Some(&of.id)) => None,
                 ContainerState::Running | ContainerState::Waiting { .. } => return None,

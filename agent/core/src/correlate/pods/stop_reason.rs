@@ -34,13 +34,13 @@ impl Pod {
 
     /// The status names the reason, without a deletion request: an eviction by the kubelet, a node's shutdown, a deadline.
     pub fn has_reason(&self) -> bool {
-        self.deletion.is_none() && self.stop_reason_by_api().is_some()
+        self.object.deletion.is_none() && self.stop_reason_by_api().is_some()
     }
 
     fn stop_reason_by_api(&self) -> Option<StopReason> {
         // A mark without a deletion may have been taken back, in a version that was not shown; not the kubelet's own.
-        let is_settled = self.deletion.is_some() || self.gone.as_ref().is_none_or(|gone| gone.watched);
-        let marked = self.disruption.as_ref();
+        let is_settled = self.object.deletion.is_some() || self.object.gone.as_ref().is_none_or(|gone| gone.watched);
+        let marked = self.object.disruption.as_ref();
         let marked = marked.filter(|disruption| is_settled || disruption.reason == BY_KUBELET);
         let by_disruption = marked.and_then(|disruption| {
             let cause = match disruption.reason.as_str() {
@@ -48,7 +48,7 @@ impl Pod {
                 "DeletionByTaintManager" | "DeletionByDeviceTaintManager" => Cause::EvictedTaint,
                 "PreemptionByScheduler" => Cause::EvictedPreempted,
                 "DeletionByPodGC" => Cause::Deleted,
-                BY_KUBELET => by_reason(self.reason.as_deref()?)?,
+                BY_KUBELET => by_reason(self.object.reason.as_deref()?)?,
                 _ => return None,
             };
             Some(StopReason {
@@ -57,25 +57,27 @@ impl Pod {
             })
         });
         let by_reason = || {
-            let reason = self.reason.as_deref()?;
+            let reason = self.object.reason.as_deref()?;
             Some(event::reason(by_reason(reason)?, format!("status.reason={reason}")))
         };
         by_disruption
             .or_else(by_reason)
             .or_else(|| {
                 self.events
+                    .list
                     .iter()
                     .filter(|(at, _)| !self.was_cancelled(*at))
                     .find_map(|(_, event)| event::by_event(event))
             })
             .or_else(|| {
-                self.deletion
+                self.object
+                    .deletion
                     .map(|_| event::reason(Cause::Deleted, "deletionTimestamp".to_owned()))
             })
     }
 
     fn stop_reason_by_absence(&self) -> Option<StopReason> {
-        let gone = self.gone.as_ref().filter(|_| !self.over_by_itself)?;
+        let gone = self.object.gone.as_ref().filter(|_| !self.object.over_by_itself)?;
         let (cause, evidence) = match (self.is_static(), gone.watched) {
             // The versions before would have named an eviction, a deadline, or that the pod had completed.
             (_, false) => (Cause::Unknown, "missing from a new list of the pods"),
@@ -95,7 +97,7 @@ impl Pod {
         is_request_unshown: bool,
         api: &Api,
     ) -> Option<StopReason> {
-        let event = self.events.iter().rev().find(|(at, event)| {
+        let event = self.events.list.iter().rev().find(|(at, event)| {
             let is_own = name.is_some() && event.container.as_deref() == name;
             let before_request = request.is_none_or(|request| *at <= request.latest);
             is_own && life.can_be_why(*at, event) && before_request && event::killing(event).is_some()
@@ -111,7 +113,7 @@ impl Pod {
                 ..event::reason(cause, format!("Event Killing: {}", event.message))
             });
         }
-        if let Some(reason) = self.stop_reason_in_place(life) {
+        if let Some(reason) = self.stop_reason_in_place(life, api) {
             return Some(reason);
         }
         if let Some(reason) = self.stop_reason_by_shutdown(request, life, api) {
@@ -121,7 +123,7 @@ impl Pod {
             return None;
         }
         // A request that was not shown may have come first, unless a status showed the exit and no request.
-        let is_reported = self.names.get(&life.id).is_some_and(|named| named.reported.is_some());
+        let is_reported = self.is_reported(&life.id);
         let is_hidden = is_request_unshown && !is_reported;
         let hidden = || is_hidden.then(|| event::reason(Cause::Unknown, INTERRUPTED.to_owned()));
         // By clocks that were compared, the stop was before the earliest possible deletion request, or may have been.
@@ -134,7 +136,7 @@ impl Pod {
         }
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCH_DELAY) < gone.seen || !gone.watched);
-        if self.deletion.is_none() && !life.stop_requested && self.gone.as_ref().is_some_and(ended_before) {
+        if self.object.deletion.is_none() && !life.stop_requested && self.object.gone.as_ref().is_some_and(ended_before) {
             return self.stop_reason_by_api().or_else(hidden);
         }
         let known = self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life));
@@ -144,13 +146,13 @@ impl Pod {
     /// By the watch: what stopped a container may have come before the deletion was seen, and be hidden.
     fn may_have_stopped_before_deletion(&self, life: &Life) -> bool {
         let may_be_before = |(_, seen): (_, Boot)| life.may_be_stopped_before(seen.minus(WATCH_DELAY));
-        life.stop.is_none() && self.deletion.is_some_and(may_be_before)
+        life.stop.is_none() && self.object.deletion.is_some_and(may_be_before)
     }
 
     /// The pod has terminated, and an outage of the watch hides whether it had before its deletion was requested, as a Job's pod that is
     /// cleaned up.
     pub fn may_be_over_before_deletion(&self, request: Option<&Request>, life: &Life, api: &Api) -> bool {
-        let Some(((_, seen), end)) = self.deletion.zip(life.end_earliest) else {
+        let Some(((_, seen), end)) = self.object.deletion.zip(life.end_earliest) else {
             return false;
         };
         let is_before = |request: &Request| request.skew.is_some() && request.latest <= end;
@@ -173,8 +175,8 @@ impl Pod {
         let hidden = hidden.filter(|_| life.stop.is_none());
         let earliest = life.stop.or(hidden).unwrap_or(latest);
         // In an outage, also one that ended with a later version or with a list without the pod, the watch does not show which came first.
-        let gone = self.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);
-        let shown = self.deletion.map(|(_, seen)| seen).or(gone);
+        let gone = self.object.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);
+        let shown = self.object.deletion.map(|(_, seen)| seen).or(gone);
         let shown = shown.map_or(latest, |seen| seen.max(latest)).max(latest.plus(WATCH_DELAY));
         let was_hidden = api.was_away(earliest, shown).is_some();
         let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
@@ -185,8 +187,8 @@ impl Pod {
                 let later = |(deletion, seen)| seen > latest.plus(WATCH_DELAY) && api.requested(deletion).1 > latest;
                 let earlier = |(_, seen): (Deletion, Boot)| seen <= earliest.plus(WATCH_DELAY);
                 (
-                    !was_hidden && self.deletion.is_none_or(later),
-                    self.deletion.is_some_and(earlier),
+                    !was_hidden && self.object.deletion.is_none_or(later),
+                    self.object.deletion.is_some_and(earlier),
                 )
             }
         };
@@ -209,7 +211,7 @@ impl Pod {
     /// A sidecar is stopped when the main containers are done.
     fn stop_reason_by_completion(&self, name: Option<&str>, life: &Life) -> Option<StopReason> {
         let is_sidecar = name.and_then(|name| self.spec(name))?.kind == ContainerKind::Sidecar;
-        let is_done = self.over_by_itself && self.fact.as_ref()?.phase == Phase::Succeeded;
+        let is_done = self.object.over_by_itself && self.fact.as_ref()?.phase == Phase::Succeeded;
         (is_sidecar && is_done && life.stop.is_some()).then(|| event::reason(Cause::Completed, "phase=Succeeded".to_owned()))
     }
 
@@ -227,12 +229,13 @@ impl Pod {
         match stop_reason.map(|stop_reason| stop_reason.cause) {
             Some(Cause::Liveness) => of(probes.and_then(|spec| spec.liveness.as_ref())).or(spec),
             Some(Cause::Startup) => of(probes.and_then(|spec| spec.startup.as_ref())).or(spec),
-            Some(Cause::Deadline) if self.deletion.is_none() => spec,
+            Some(Cause::Deadline) if self.object.deletion.is_none() => spec,
             Some(Cause::Completed) => spec,
             // The kubelet's own evictions, its restarts in place and a node's shutdown have their own grace periods.
             Some(Cause::NodeShutdown | Cause::EvictedNodePressure | Cause::RestartInPlace) => None,
             None | Some(Cause::Restart) => life.stop.and(spec),
-            Some(_) => match self.deletion {
+            // A deletion that is not a request of this life asked for nothing of it.
+            Some(_) => match self.object.deletion.filter(|_| request.is_some()) {
                 Some((deletion, seen)) => {
                     let last = request.and_then(|request| match life.end {
                         Some(end) => request.shortened_for(end),
@@ -255,8 +258,8 @@ impl Pod {
     /// Who asked for the deletion, where an Event on the pod is about this very request: an announced eviction may have failed, and
     /// somebody else's deletion come later.
     pub fn asker(&self, grace: Duration, earliest: Boot, latest: Boot) -> Option<Asker> {
-        let is_eviction = self.disruption.as_ref().is_some_and(|of| of.reason == BY_EVICTION);
-        self.events.iter().rev().find_map(|(at, event)| {
+        let is_eviction = self.object.disruption.as_ref().is_some_and(|of| of.reason == BY_EVICTION);
+        self.events.list.iter().rev().find_map(|(at, event)| {
             let asker = event::asker(event)?;
             let is_about_it = match asker {
                 Asker::ClusterAutoscaler => {
@@ -272,6 +275,7 @@ impl Pod {
     /// The taint was removed before the eviction.
     fn was_cancelled(&self, marked: Boot) -> bool {
         self.events
+            .list
             .iter()
             .any(|(at, event)| event::is_cancellation(event) && *at >= marked)
     }
@@ -279,7 +283,7 @@ impl Pod {
     /// The pod was gone from the API while the container still ran: only a delete with grace period 0 does that.
     fn was_forced(&self, life: &Life) -> bool {
         let before = |gone: &PodGone| gone.watched && life.end.is_none_or(|end| gone.seen < end);
-        self.gone.as_ref().is_some_and(before) && !self.over_by_itself && !self.is_static()
+        self.object.gone.as_ref().is_some_and(before) && !self.object.over_by_itself && !self.is_static()
     }
 
     /// Whether the kubelet restarts the container after this exit; None unknown.

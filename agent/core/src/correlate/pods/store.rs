@@ -85,7 +85,7 @@ impl Pods {
             *of_namespaces.entry(namespace(pod)).or_default() += size_of::<Pod>() + pod.weighed;
         }
         let worth = |pod: &Pod| {
-            let proven = (pod.reported.is_none(), !pod.containers.is_empty(), pod.fact.is_some());
+            let proven = (pod.object.reported.is_none(), !pod.containers.is_empty(), pod.fact.is_some());
             let less = of_namespaces.get(namespace(pod)).copied().map(Reverse);
             (proven, less, pod.touched, pod.key.clone())
         };
@@ -101,7 +101,7 @@ impl Pods {
                 out,
             );
         }
-        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.reported.is_none()));
+        self.dropped += u64::from(self.pods.get(&least).is_some_and(|pod| pod.object.reported.is_none()));
         self.forget(&least, out);
         true
     }

@@ -53,7 +53,7 @@ impl Closers {
         for &other in closers.iter().filter(|other| **other != own) {
             let Some(others) = listeners(subjects, other) else { continue };
             let is_succeeded = others.is_succeeded_by(tcp.local, at);
-            doubtful.extend(is_succeeded.then_some(if tcp.by_own { own } else { other }));
+            doubtful.extend(is_succeeded.then_some(if tcp.close.by_own { own } else { other }));
             doubtful.extend(others.succeeds(tcp.local, at).then_some(own));
         }
         doubtful

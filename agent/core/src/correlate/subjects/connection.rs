@@ -327,13 +327,13 @@ impl Close {
         if is_unused(tcp) {
             return Close::Ended(Use::Undecided { unacknowledged });
         }
-        let is_sending = is_stream(tcp, rate) && (!tcp.by_shutdown || unacknowledged);
+        let is_sending = is_stream(tcp, rate) && (!tcp.close.by_shutdown || unacknowledged);
         let is_under_way = has_queue(tcp) || is_sending;
         let just_sent = tcp
             .counts
             .zip(tcp.progress)
             .is_some_and(|(counts, progress)| counts.bytes_sent > 0 && distance(progress.jiffies, counts.last_sent) <= TICK);
-        match !is_under_way && (tcp.by_shutdown || just_sent) {
+        match !is_under_way && (tcp.close.by_shutdown || just_sent) {
             true => Close::Decided,
             false => Close::Open(Closing {
                 jiffies: tcp.progress.map(|progress| progress.jiffies),
@@ -412,32 +412,31 @@ impl End {
         let to = match self {
             End::Refused(source) => {
                 // The server's own record goes before a client's, in any order of arrival.
-                if traffic.refused_source != RefusedSource::ServerReset {
-                    traffic.refused_source = source;
+                let refused = &mut traffic.refused;
+                if refused.source != RefusedSource::ServerReset {
+                    refused.source = source;
                 }
-                count(traffic.refused_by_port.entry(port).or_default(), Some(at));
+                let of_port = refused.by_port.entry(port).or_default();
+                count(&mut of_port.all, Some(at));
                 if known {
-                    count(traffic.refused_known_by_port.entry(port).or_default(), Some(at));
-                    count(&mut traffic.refused_known, Some(at));
+                    count(&mut of_port.known, Some(at));
+                    count(&mut refused.known, Some(at));
                 }
-                &mut traffic.refused
+                &mut refused.all
             }
             End::Reset { queued } => {
                 traffic.reset_queued += u64::from(queued);
                 &mut traffic.reset
             }
-            End::Ended(Use::Unanswered) => {
-                traffic.cut_unanswered += 1;
-                &mut traffic.cut
-            }
+            End::Ended(Use::Unanswered) => &mut traffic.cut,
             End::Ended(Use::Idle) => &mut traffic.idle_closed,
             End::Ended(Use::Undecided { unacknowledged }) => {
-                traffic.undecided_unacknowledged += u64::from(unacknowledged);
-                &mut traffic.undecided
+                traffic.undecided.unacknowledged += u64::from(unacknowledged);
+                &mut traffic.undecided.all
             }
             End::Unheard => {
-                traffic.undecided_unheard += 1;
-                &mut traffic.undecided
+                traffic.undecided.unheard += 1;
+                &mut traffic.undecided.all
             }
         };
         count(to, Some(at));

@@ -56,6 +56,7 @@ pub(in crate::correlate) enum SubjectEvent {
     ChildOomKilled {
         subject: Subject,
         container: Option<Arc<ContainerFact>>,
+        main: Option<ProcessId>,
         oom: OomKill,
     },
     Ended(Box<TerminationFacts>),

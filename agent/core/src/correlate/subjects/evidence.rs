@@ -156,7 +156,7 @@ impl Subjects {
             }
             // Also where the sockets were recorded already: a signal that asks for no stop may have armed them, and have been the reason.
             What::Tcp(tcp) if tcp.closes_listener() => match tcp.cgroup {
-                Some(cgroup) => (true, tcp.by_own, cgroup),
+                Some(cgroup) => (true, tcp.close.by_own, cgroup),
                 None => return,
             },
             _ => return,
@@ -285,6 +285,7 @@ impl Subjects {
         if target.is_ns_init() {
             state.learn(Candidate::of(target, at, false));
         }
+        state.learn_daemon(target, at);
         if !state.concerns(target) {
             return self.inside(at, own, signal, sender, out);
         }

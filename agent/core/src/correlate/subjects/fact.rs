@@ -46,7 +46,7 @@ impl Fact {
                 },
                 _,
             ) => match Close::of(tcp, rate) {
-                _ if tcp.by_exit => Fact::Ended(Use::of(tcp, rate)),
+                _ if tcp.close.by_exit => Fact::Ended(Use::of(tcp, rate)),
                 Close::Ended(used) => Fact::Ended(used),
                 Close::Decided => Fact::Closed,
                 Close::Open(closing) => Fact::Closing(closing),
@@ -57,7 +57,7 @@ impl Fact {
                     new: TcpState::LastAck,
                 },
                 true,
-            ) if tcp.by_exit => Use::half_closed(tcp, rate).map_or(Fact::Closed, Fact::Ended),
+            ) if tcp.close.by_exit => Use::half_closed(tcp, rate).map_or(Fact::Closed, Fact::Ended),
             // With an error the client gave up; and it had closed first, perhaps its own half only.
             (
                 TcpOp::State {
@@ -65,7 +65,7 @@ impl Fact {
                     new: TcpState::Close,
                 },
                 true,
-            ) if tcp.unheld && tcp.sk_err == 0 => match old {
+            ) if tcp.close.unheld && tcp.sk_err == 0 => match old {
                 TcpState::CloseWait => Use::half_closed(tcp, rate).map_or(Fact::Closed, Fact::Ended),
                 _ => Fact::Queued,
             },

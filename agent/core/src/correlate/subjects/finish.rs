@@ -92,7 +92,8 @@ impl<'a> Life<'a> {
         let may_follow =
             |fact: &SignalFact| status.is_some_and(|status| status.signal().is_none_or(|signal| signal == fact.signal.signal));
         let by_runtime = |fact: &SignalFact| fact.sender.role == Role::Runtime;
-        let asked = stop_signal(&signals, kill.map_or(end, |kill| kill.at), kill.is_some_and(by_runtime));
+        let deadline = kill.map_or(end, |kill| kill.at);
+        let asked = stop_signal(&signals, state.own_stop, deadline, kill.is_some_and(by_runtime));
         let stop = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
         let fatal = fatal(&signals, kill, status, main.as_ref());
         let first = stop.or(kill).map(|fact| fact.at);
@@ -191,8 +192,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     }
     let stop = life.stop();
     let inside = life.inside();
-    // What a stop signal from inside leads to there is not recorded: nobody arms that by signalling itself.
-    let is_seen_inside = stop.as_ref().is_some_and(|stop| stop.sender.role != Role::Inside);
+    // What a stop signal from inside leads to there is not recorded: nobody arms that by signalling itself. One that the kernel discarded
+    // leads to nothing.
+    let leads_on = |stop: &Stop| stop.sender.role != Role::Inside && !stop.is_discarded();
+    let is_seen_inside = stop.as_ref().is_some_and(leads_on);
     let oom = ooms(state, timeline, life.main.as_ref(), (life.begin, life.end));
     let missing = life.missing(&inside, &oom);
     let observed = life.observed(missing.has_gap(Claim::Main));
@@ -238,7 +241,8 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let main = state.main().filter(|main| main.exit.is_none() && state.removed.is_none())?;
     let timeline = state.timeline.as_deref()?;
     let signals = to_main(timeline, Some(&main), now);
-    let fact = stop_signal(&signals, now, true).filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop())?;
+    let fact =
+        stop_signal(&signals, state.own_stop, now, true).filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop())?;
     let stop = signals::stop(fact, (state, timeline), &signals, now);
     let way = Way {
         state,

@@ -1,19 +1,21 @@
 //! Signals among the processes of a subject after the main process got its stop signal, put together as the way of the stop signal inside.
 
+mod descent;
 mod killed;
-mod pool;
-
-use crate::event::SignalResult;
-use crate::ids::Signal;
-use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
-use crate::time::Boot;
 
 use super::inner::{InnerEntry, InnerSender, InnerSignal, id};
 use super::process::ProcessId;
 use super::subject::State;
 use super::timeline::{SignalFact, Timeline};
+use crate::event::{Disposition, ProcessExit, SignalResult};
+use crate::ids::Signal;
+use crate::termination::{Forward, InnerKill, InnerProcess, Inside, MainExit, RaisedAgain, Role};
+use crate::time::Boot;
+use crate::tolerances::TOGETHER;
+use crate::verdict::judge::is_at_once;
 
-pub(super) use killed::{killed, killed_by_end_of, unseen};
+use descent::Descent;
+pub(super) use killed::{ended_by_default, killed, killed_by_end_of, unseen};
 
 /// The stop whose way is followed.
 pub(super) struct Way<'a> {
@@ -29,6 +31,7 @@ pub(super) struct Way<'a> {
 impl Way<'_> {
     pub fn inside(&self) -> Inside {
         let (signals, entries) = (self.signals(), entries(self.timeline));
+        let descent = Descent::new(self.state, &self.main, &signals);
         let since = self.stop.at;
         let mut forwards: Vec<Forward> = Vec::new();
         for fact in signals.iter().filter(|fact| fact.sends_on(self.stop.signal.signal)) {
@@ -36,10 +39,10 @@ impl Way<'_> {
                 continue;
             };
             match forwards.iter_mut().find(|known| fact.to(&known.target)) {
-                None => forwards.push(self.forward(at, fact, &signals, &entries)),
+                None => forwards.push(self.forward(at, fact, (&signals, &entries, &descent))),
                 // A shell ignores SIGINT and SIGQUIT for what it starts in the background, and its trap then sends SIGTERM.
                 Some(known) if known.result == SignalResult::Ignored && fact.result != SignalResult::Ignored => {
-                    *known = self.forward(at, fact, &signals, &entries);
+                    *known = self.forward(at, fact, (&signals, &entries, &descent));
                 }
                 Some(_) => {}
             }
@@ -49,8 +52,8 @@ impl Way<'_> {
         let is_main = |process: &InnerProcess| self.main.same(&id(process));
         let by_main = |fact: &InnerSignal| fact.role == Role::Inside && is_main(&fact.sender) && fact.last >= since;
         Inside {
-            unsignalled: self.unsignalled(&signals, &forwards),
-            pool: self.pool(&signals, &entries),
+            unsignalled: self.unsignalled(&signals, &forwards, &descent),
+            pool: self.pool((&signals, &entries, &descent)),
             forwards,
             more,
             killed: Vec::new(),
@@ -58,9 +61,17 @@ impl Way<'_> {
             ended_unseen: None,
             sockets_known: false,
             program_unsure: false,
+            ended_by_default: false,
             main_sent_nothing: !signals.iter().any(by_main),
             observed: self.stop.armed_sockets(),
         }
+    }
+
+    /// Sent inside to a process without a handler, which is no worker of the sender's own.
+    fn is_second(&self, fact: &InnerSignal) -> bool {
+        fact.disposition == Disposition::Default
+            && fact.sends_on(self.stop.signal.signal)
+            && fact.sender.comm != fact.target.comm
     }
 
     /// To other processes than the main one, in the order of their times.
@@ -71,7 +82,12 @@ impl Way<'_> {
         all
     }
 
-    fn forward(&self, at: Boot, fact: &InnerSignal, signals: &[InnerSignal], entries: &[InnerEntry]) -> Forward {
+    fn forward(
+        &self,
+        at: Boot,
+        fact: &InnerSignal,
+        (signals, entries, descent): (&[InnerSignal], &[InnerEntry], &Descent),
+    ) -> Forward {
         let target = fact.target;
         let handled = handled((self.state, self.timeline), (at, fact), signals, entries);
         let (handler_entered, raised_again) = handled.unzip();
@@ -79,8 +95,11 @@ impl Way<'_> {
         let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
         let mut kills = signals.iter().filter(effective);
         let kill = kills.clone().find(|kill| kill.signal == Signal::KILL);
-        let ended_by = |fault: &&InnerSignal| {
-            fault.is_fault_by_another() && exit.is_some_and(|exit| exit.status.signal() == Some(fault.signal))
+        // After it read the first: a fault that another process sent, or a signal for which it had no handler, or none any more.
+        let ended_by = |other: &&InnerSignal| {
+            let is_later = other.at > at && fact.disposition != Disposition::Default && self.is_second(other);
+            let is_it = other.is_fault_by_another() || is_later;
+            is_it && exit.is_some_and(|exit| exit.status.signal() == Some(other.signal))
         };
         let ending = kill.or_else(|| kills.find(ended_by));
         Forward {
@@ -105,7 +124,10 @@ impl Way<'_> {
                 by_oom_daemon: kill.by_oom_daemon,
             }),
             exit,
-            served: served(self.state, &id(&target)),
+            served: served(self.state, &id(&target))
+                || self.timeline.sockets.holders.held(target.tgid, at).connection.is_some(),
+            has_cut: self.timeline.sockets.holders.has_cut(target.tgid, at),
+            killed_by_own: ending.is_some_and(|kill| descent.is_own(kill.sender.tgid)),
         }
     }
 }
@@ -183,6 +205,20 @@ fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
     inner.chain(of_timeline.filter(InnerSignal::is_relevant))
 }
 
+/// It had the name of its parent when it got the signal, as what a program has forked. Who renames itself has the name of that time: by the
+/// nearest signal to it or of it, otherwise by its exit.
+fn is_forked(fact: &InnerSignal, (state, timeline): (&State, &Timeline)) -> bool {
+    let signalled = signals(timeline).flat_map(|of| [of.target, of.sender].map(|process| (of.at, process)));
+    let of_parent = signalled.filter(|(_, process)| process.tgid == fact.parent);
+    let nearest = of_parent
+        .min_by_key(|(at, _)| at.apart(fact.at))
+        .map(|(_, process)| process.comm);
+    let exited = || state.exits.iter().find(|(_, exit)| exit.task.tgid == fact.parent);
+    let known = || state.candidates.iter().find(|known| known.id.tgid == fact.parent);
+    let comm = nearest.or_else(|| exited().map(|(_, exit)| exit.task.comm));
+    comm.or_else(|| known().map(|known| known.comm)) == Some(fact.target.comm)
+}
+
 pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
     let exits = state.exits.iter().filter(|(_, exit)| of.is(&exit.task));
     let exits = exits.map(|(at, exit)| MainExit {
@@ -218,4 +254,65 @@ fn keep(forwards: &mut Vec<Forward>) -> u64 {
         forwards.sort_by_key(|forward| (forward.at, forward.target.tgid));
     }
     more as u64
+}
+
+impl Way<'_> {
+    /// See [`crate::termination::Inside::pool`].
+    fn pool(&self, (signals, entries, descent): (&[InnerSignal], &[InnerEntry], &Descent)) -> Option<InnerProcess> {
+        let stop = &self.stop.signal;
+        let sender = InnerProcess::of(&stop.sender);
+        if self.stop.sender.role == Role::Inside {
+            return self.pool_by_exits(descent);
+        }
+        let is_by_stop = |fact: &&InnerSignal| {
+            // Of the processes of a unit systemd signals some before the program that a shell waits for.
+            let at = fact.at_or_after(self.stop.at.minus(TOGETHER));
+            fact.signal == stop.signal && fact.sender.is(&sender) && at.is_some_and(|at| at <= self.end)
+        };
+        let ended = |fact: &&InnerSignal| self.is_ended_by_default(fact, (signals, entries));
+        let parent_goes_on = |fact: &&InnerSignal| {
+            let mut to_parent = signals.iter().filter(|other| other.target.tgid == fact.parent);
+            !to_parent.any(|other| self.is_ended_by_default(other, (signals, entries)))
+        };
+        let mut all = signals.iter().filter(is_by_stop);
+        let is_forked = |fact: &InnerSignal| is_forked(fact, (self.state, self.timeline));
+        let of = all.find(|fact| ended(fact) && is_forked(fact) && parent_goes_on(fact));
+        of.map(|fact| fact.target)
+    }
+
+    /// What a stop from inside leads to there is not recorded: by the exits alone, whoever signalled. What the main process ends is its own
+    /// decision, but for the signal that it got itself: the sender may have signalled all of that name (`pkill`).
+    fn pool_by_exits(&self, descent: &Descent) -> Option<InnerProcess> {
+        let ended = |exit: &ProcessExit| exit.status.signal().filter(|signal| !signal.is_fault());
+        let in_time = |at: Boot| self.stop.at <= at && at <= self.end;
+        let exits = &self.state.exits;
+        let is_forked = |exit: &ProcessExit| {
+            let may_be_senders = ended(exit) == Some(self.stop.signal.signal);
+            let of_parent = |id: &ProcessId| id.tgid == exit.task.ppid && (may_be_senders || !self.main.same(id));
+            let mut ended_parents = exits.iter().filter(|(_, other)| of_parent(&ProcessId::of(&other.task)));
+            let mut running = self.state.candidates.iter().filter(|other| of_parent(&other.id));
+            let goes_on = |other: &ProcessExit| other.task.comm == exit.task.comm && ended(other).is_none();
+            ended_parents.any(|(_, other)| goes_on(other)) || running.any(|other| other.comm == exit.task.comm)
+        };
+        let is_of_pool = |exit: &ProcessExit| ended(exit).is_some() && is_forked(exit) && descent.is_own(exit.task.tgid);
+        let (_, exit) = exits.iter().find(|(at, exit)| in_time(*at) && is_of_pool(exit))?;
+        Some(InnerProcess::of(&exit.task))
+    }
+
+    fn is_ended_by_default(&self, fact: &InnerSignal, (signals, entries): (&[InnerSignal], &[InnerEntry])) -> bool {
+        let is_ended = match exit(self.state, &id(&fact.target)) {
+            Some(exit) => exit.status.signal() == Some(fact.signal),
+            None => fact.state.exiting && fact.disposition == Disposition::Default,
+        };
+        if !is_ended || fact.result == SignalResult::Ignored {
+            return false;
+        }
+        match handled((self.state, self.timeline), (fact.at, fact), signals, entries) {
+            // The record of a handler that only raised the signal again may be lost.
+            None => true,
+            Some((entered, raised)) => raised.is_some_and(|raised| {
+                is_at_once(entered, raised) && !self.timeline.sockets.has_closed_listener(entered, raised.at)
+            }),
+        }
+    }
 }

@@ -37,9 +37,9 @@ impl Listeners {
             listener: ListenerClosed {
                 at,
                 local: tcp.local,
-                by_exit: tcp.by_exit,
+                by_exit: tcp.close.by_exit,
             },
-            by_own: tcp.by_own,
+            by_own: tcp.close.by_own,
         };
         if self.closed.contains(&closed) {
             return true;

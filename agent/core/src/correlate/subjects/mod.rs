@@ -37,7 +37,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use crate::attribute::{Map, Subject};
-use crate::ids::CgroupId;
+use crate::ids::{CgroupId, Signal};
 use crate::input::{Observation, ProbeState};
 use crate::ledger::{Hole, LossPlace, Span};
 use crate::termination::{Open, TerminationFacts};
@@ -60,6 +60,7 @@ pub(super) use process::ProcessId;
 pub(super) use resumed::Scan;
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct Subjects {
     limits: Limits,
     observing: Observing,
@@ -94,20 +95,7 @@ impl Subjects {
     pub fn new(limits: Limits) -> Subjects {
         Subjects {
             limits,
-            observing: Observing::default(),
-            now: Boot(0),
-            subjects: Map::default(),
-            weights: Weights::default(),
-            due: Due::default(),
-            touched: BTreeSet::new(),
-            missed: Missed::default(),
-            armed: BTreeSet::new(),
-            clients: Clients::default(),
-            closers: Closers::default(),
-            gone: VecDeque::new(),
-            early: EarlyDoubts::default(),
-            swept: Boot(0),
-            drops: Drops::default(),
+            ..Subjects::default()
         }
     }
 
@@ -163,6 +151,12 @@ impl Subjects {
                 state.cgroups(own).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    pub fn has_own_stop(&mut self, own: CgroupId, signal: Signal) {
+        if let Some(state) = self.subjects.get_mut(&own) {
+            state.own_stop = Some(signal);
         }
     }
 

@@ -155,6 +155,12 @@ impl Candidate {
         self.ns_level > 0 && self.ns_pid == 1
     }
 
+    /// runc's own first process, which had `init` made as a child of runc's, and not of its own. The init comes in from outside like any other,
+    /// but may be killed before it executes, so that no record shows this.
+    pub fn is_stage_before(&self, init: &Candidate) -> bool {
+        self.comm.is_stage_of_runc() && init.parent != self.id.tgid
+    }
+
     pub fn process(&self) -> MainProcess {
         MainProcess {
             tgid: self.id.tgid,

@@ -57,6 +57,8 @@ pub(super) struct State {
     pub shares_cgroup: bool,
     /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
+    /// The container's own stop signal, by its pod's status.
+    pub own_stop: Option<Signal>,
     pub listed: Listed,
     /// When it was last announced as seen, and the earliest start of a process so far.
     announced: Option<(Boot, Boot)>,
@@ -86,6 +88,7 @@ impl State {
             below: Below::default(),
             shares_cgroup: false,
             requested: None,
+            own_stop: None,
             listed: Listed::default(),
             announced: None,
             rare: Apart::default(),
@@ -225,7 +228,9 @@ impl State {
 
     /// The init of a namespace created inside a container that has no pid namespace of its own (host's, or shared by the pod).
     fn is_sandbox(&self, init: &Candidate) -> bool {
-        let is_around = |other: &Candidate| other.outside && other.ns_level < init.ns_level && other.id.start < init.id.start;
+        let is_around = |other: &Candidate| {
+            other.outside && other.ns_level < init.ns_level && other.id.start < init.id.start && !other.is_stage_before(init)
+        };
         !init.outside && self.candidates.iter().any(is_around)
     }
 
@@ -272,6 +277,14 @@ impl State {
         }
     }
 
+    /// The daemon of a unit whose launcher was a step. What systemd started later (`ExecStop=`, `ExecReload=`) is not the main process.
+    pub fn learn_daemon(&mut self, task: &Task, at: Boot) {
+        let is_unit = matches!(self.subject, Subject::Unit { .. });
+        if is_unit && task.ppid == Pid::INIT && self.candidates.iter().all(|other| task.start < other.id.start) {
+            self.learn(Candidate::of(task, at, true));
+        }
+    }
+
     /// A process of an earlier life.
     fn is_left_over(&self, candidate: &Candidate) -> bool {
         self.finished
@@ -308,10 +321,8 @@ impl State {
         if exit.task.is_ns_init() {
             self.learn(Candidate::of(&exit.task, at, false));
         }
-        // The daemon whose launcher was a step.
-        let is_unit = matches!(self.subject, Subject::Unit { .. });
-        if is_unit && self.candidates.is_empty() && exit.task.ppid == Pid::INIT {
-            self.learn(Candidate::of(&exit.task, at, true));
+        if self.candidates.is_empty() {
+            self.learn_daemon(&exit.task, at);
         }
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {
             known.ended(at, exit);

@@ -290,6 +290,11 @@ impl SignalFact {
         self.signal.signal != Signal::KILL && *result != SignalResult::Ignored && is_read
     }
 
+    /// By the kernel, so that nothing follows from it.
+    pub fn is_discarded(&self) -> bool {
+        self.signal.result == SignalResult::Ignored
+    }
+
     /// Whether the kernel recorded the sockets from this signal on.
     pub fn armed_sockets(&self) -> bool {
         let is_inside = matches!(self.sender.role, Role::Inside | Role::Itself);

@@ -159,7 +159,7 @@ impl Subjects {
         out.extend(facts.map(|facts| SubjectEvent::Ended(Box::new(facts))));
         let end = state.main().and_then(|main| main.exit_at());
         match (open, end) {
-            (Open::ObservationEnded | Open::NodeDown, _) => {
+            (Open::ObservationEnded | Open::NodeDown { .. }, _) => {
                 if is_told {
                     state.let_go(own, self.now, out);
                 }
@@ -361,6 +361,7 @@ fn report_ooms(state: &mut State, now: Boot, limits: &Limits, out: &mut Vec<Subj
             out.push(SubjectEvent::ChildOomKilled {
                 subject: state.subject.clone(),
                 container: None,
+                main: main.map(|main| main.id),
                 oom: fact.kill(main.as_ref(), &state.exits),
             });
         }

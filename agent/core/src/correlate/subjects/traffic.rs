@@ -95,15 +95,15 @@ pub(super) struct Sockets {
 impl Sockets {
     /// False: over the cap.
     pub fn add(&mut self, now: Boot, (at, tcp): (Boot, &Tcp), rate: TickRate, clients: &mut Clients, cap: usize) -> bool {
-        self.holders.add(at, tcp);
-        if tcp.foreign {
+        self.holders.add(at, tcp, rate);
+        if tcp.close.foreign {
             let (first, last) = self.foreign.unwrap_or((at, at));
             self.foreign = Some((first.min(at), last.max(at)));
             return true;
         }
         if tcp.closes_listener() {
             let is_kept = self.listeners.add(at, tcp);
-            self.room.may_be_more |= is_kept;
+            self.room.is_full &= !is_kept;
             if !is_kept {
                 self.drop_one(at);
             }
@@ -165,7 +165,7 @@ impl Sockets {
         }
         if self.served.len() < SERVED {
             self.served.push(at);
-            self.room.may_be_more = true;
+            self.room.is_full = false;
         } else {
             self.served_over = true;
         }

@@ -488,7 +488,7 @@ fn late_start_and_a_runtimes_kill_may_have_had_a_stop_before() {
 }
 
 #[test]
-fn late_start_and_a_strangers_kill_is_proven() {
+fn late_start_and_a_hosts_kill_may_end_a_manual_stop() {
     check(
         "
         +0 start
@@ -499,9 +499,9 @@ fn late_start_and_a_strangers_kill_is_proven() {
         +6.001 exit main KILL
         ",
         expect![[r#"
-            killed-by-other: Unknown/KilledByOther/Unknown
-              `bash` (pid 70, on the host) sent SIGKILL to PID 1 `app`; the sender is neither the runtime nor the process itself
-              fix: find out why `bash` (pid 70, on the host) sent SIGKILL, and use the stop command of the container runtime instead
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
         "#]],
     );
 }

@@ -297,9 +297,18 @@ fn a_group_whose_shell_is_terminated_and_whose_program_finishes() {
     check(
         &group(3),
         expect![[r#"
-            default-action: Stopped/DefaultAction/Quiet
-              `tini` forwarded SIGTERM to `sh`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost
-              fix: install a SIGTERM handler in `sh` that finishes the work in flight and then exits with 0; `sh` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              `tini` forwarded SIGTERM to `server`, whose handler ran, and which exited with code 3, 0.2 s later
+              fix: read the log of `server`; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+    // Its own code of a signal, at another one.
+    check(
+        &group(143).replace("TERM", "QUIT").replace("exit main 143", "exit main 131"),
+        expect![[r#"
+            nonzero-exit: Stopped/NonzeroExit/Quiet
+              `tini` forwarded SIGQUIT to `server`, whose handler ran, and which exited with code 143, 0.2 s later
+              fix: read the log of `server`; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
         "#]],
     );
     check(
@@ -341,6 +350,36 @@ fn a_group_whose_program_finishes_without_its_pool() {
     for clean in [pool("python3", "python"), pool("sleep", "main")] {
         let shown = super::script::show(&super::script::run(&clean), false);
         assert!(shown.starts_with("clean: Stopped/Clean/Quiet"), "{shown}");
+    }
+}
+
+/// As `kill 1` inside a container whose supervisor has such a worker: what the supervisor sends on is not recorded, only how the processes end.
+#[test]
+fn a_stop_from_inside_above_a_worker_with_a_pool() {
+    let pool = |comm: &str, end: &str| {
+        init(&format!(
+            "
+        proc tool in=app pid=120 ns=20 start=+0.9 parent=main comm=kill
+        proc child in=app pid=108 ns=8 start=+0.2 parent=python comm={comm}
+        +1 TERM tool -> main default sigwait
+        +1.0005 exit child {end}
+        +1.5 exit python 0
+        +1.501 exit main 0
+        "
+        ))
+    };
+    check(
+        &pool("python3", "TERM"),
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `tini` exited with code 0, but the reason is unknown: a process with the name of its parent, `python3`, was terminated by a signal; signals that follow a stop from inside the container are not recorded, and nothing shows whether that process had work in hand
+              fix: let the init signal its child alone (dumb-init `--single-child`, tini without `-g`), so that `python3` stops its own processes
+        "#]],
+    );
+    // Its own decision, a fault, which is another matter, and a helper that it has executed.
+    for clean in [pool("python3", "0"), pool("python3", "SEGV"), pool("sleep", "TERM")] {
+        let shown = super::script::show(&super::script::run(&clean), false);
+        assert!(shown.starts_with("clean-exit: "), "{shown}");
     }
 }
 

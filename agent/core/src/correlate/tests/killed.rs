@@ -440,8 +440,7 @@ fn what_the_others_of_a_unit_had_is_not_known() {
 /// Its main process is gone for a minute when systemd kills what still runs.
 #[test]
 fn systemd_kills_the_rest_of_a_unit_late() {
-    check(
-        "
+    let late = "
         +0 mkdir app.service
         proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
         proc server in=app.service pid=107 start=+0.1 parent=main comm=server
@@ -455,13 +454,20 @@ fn systemd_kills_the_rest_of_a_unit_late() {
         +91 KILL systemd -> server waiting=none already-armed
         +91.001 exit server KILL
         +91.0011 tcp app.service closed 8080 0 by-exit by=server
-        ",
+        ";
+    check(
+        late,
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Unknown
               systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; systemd then killed `server`, which had not finished, with its listener open
-              fix: let `sh` (pid 100) wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+              fix: the shutdown of `server` needs more than the 90 s that systemd gave it: raise `TimeoutStopSec=` of the unit, or shorten the shutdown
         "#]],
     );
+    // What its clients meet long after the exit of the main process is not counted.
+    let in_time = late
+        .replace("+91 KILL systemd -> server waiting=none already-armed", "")
+        .replace("exit server KILL", "exit server 0 already-armed");
+    assert_eq!(headline(&in_time), "clean-exit: Stopped/Clean/Unknown");
 }
 
 /// `sh -c 'server; exit 0'`
@@ -572,7 +578,7 @@ fn the_runtime_that_stopped_the_first_process_kills_the_program() {
         expect![[r#"
             force-killed: Stopped/ForceKilled/Unknown
               The container runtime sent SIGTERM to `runsvdir` (pid 100), the handler ran, and the process exited with code 0, 1 ms later; the container runtime then killed `server`, which never got the signal, with its listener open
-              fix: declare SIGHUP as the stop signal (`STOPSIGNAL` in the image): at SIGHUP `runsvdir` stops its services, and at SIGTERM it leaves them to be killed
+              fix: `runsvdir` (pid 100) exits without waiting for `server`: let a shell stop the services first and wait for them (`trap 'kill $!; sv -w 8 shutdown DIR/*; exit 0' TERM; runsvdir DIR & wait`, with the directory of the services as DIR)
         "#]],
     );
 }
@@ -1042,6 +1048,43 @@ fn what_is_no_program_of_its_own_is_ended_by_systemds_signal() {
     assert_eq!(unit(&with_client), "DefaultAction");
 }
 
+/// Whether a program has forked a process is seen by the names of both when that got its signal: afterwards either may rename itself.
+#[test]
+fn a_name_is_the_one_at_the_time_of_the_signal() {
+    let unit = |at_signal: &str, later: &str, held: &str| {
+        let manager = |comm: &str| format!("proc manager in=app.service pid=106 start=+0.1 parent=main comm={comm}");
+        headline(&format!(
+            "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        {}
+        proc worker in=app.service pid=107 start=+0.2 parent=manager comm=manager
+        +0.001 exec main
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> manager handler already-armed
+        +1.0002 enter main TERM
+        +1.0003 enter manager TERM
+        +1.01 TERM systemd -> worker default exiting already-armed
+        +1.011 exit worker TERM {held} already-armed
+        {}
+        +1.4 exit manager 0 looked already-armed
+        +1.5 exit main 0 already-armed
+        ",
+            manager(at_signal),
+            manager(later)
+        ))
+    };
+    for held in ["listening", "looked"] {
+        assert_eq!(unit("manager", "stopping", held), unit("manager", "manager", held), "{held}");
+        assert_eq!(
+            unit("starting", "manager", held),
+            unit("starting", "starting", held),
+            "{held}"
+        );
+        assert_ne!(unit("manager", "manager", held), unit("starting", "starting", held), "{held}");
+    }
+}
+
 #[test]
 fn a_gap_after_the_exit_of_the_main_process_may_hide_the_end_of_the_program() {
     let script = two_shells(
@@ -1152,10 +1195,10 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
     check(
         &by("systemd-oomd.service", "systemd-oomd"),
         expect![[r#"
-        oom-killed: Oom/OomKilled/Quiet
-          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
-    "#]],
+            oom-killed: Oom/OomKilled/Quiet
+              `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+        "#]],
     );
     check(
         &by("other.service", "systemd-oomd"),
@@ -1173,18 +1216,18 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
     check(
         &said("/system.slice"),
         expect![[r#"
-        oom-killed: Oom/OomKilled/Quiet
-          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out (memory-pressure)
-          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
-    "#]],
+            oom-killed: Oom/OomKilled/Quiet
+              `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out (memory-pressure)
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+        "#]],
     );
     check(
         &said("/user.slice"),
         expect![[r#"
-        oom-killed: Oom/OomKilled/Quiet
-          `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
-    "#]],
+            oom-killed: Oom/OomKilled/Quiet
+              `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+        "#]],
     );
     // earlyoom begins with SIGTERM.
     let earlyoom = by("earlyoom.service", "earlyoom");
@@ -1195,10 +1238,10 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
     check(
         &first,
         expect![[r#"
-        oom-killed: Oom/OomKilled/Quiet
-          `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) killed PID 1 `app` because memory was running out, 1.0 s after SIGTERM
-          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
-    "#]],
+            oom-killed: Oom/OomKilled/Quiet
+              `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) killed PID 1 `app` because memory was running out, 1.0 s after SIGTERM
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+        "#]],
     );
     // Most programs that it chooses have no handler.
     let by_default = |daemon: &str| {
@@ -1209,10 +1252,10 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
     check(
         &by_default(&earlyoom),
         expect![[r#"
-        oom-killed: Oom/OomKilled/Quiet
-          `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) ended PID 1 `app` because memory was running out, by SIGTERM, for which it had no handler
-          fix: raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency); the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
-    "#]],
+            oom-killed: Oom/OomKilled/Quiet
+              `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) ended PID 1 `app` because memory was running out, by SIGTERM, for which it had no handler
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+        "#]],
     );
     check(
         &by_default(&by("other.service", "earlyoom")),
@@ -1252,18 +1295,18 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
     check(
         &by("earlyoom.service", "0"),
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 0
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 0
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
     check(
         &by("earlyoom.service", "137"),
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 137
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 137
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
     // A process of that name in another unit.
     check(
@@ -1281,10 +1324,10 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
     check(
         &ended,
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          `earlyoom` (pid 80) sent SIGTERM, because memory was running out, to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              `earlyoom` (pid 80) sent SIGTERM, because memory was running out, to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
     // Who asked for the exit is not known: not the daemon's kill.
     let asked = "+50 TERM server -> main handler armed\n+50.001 enter main TERM\n            +59.999 KILL";
@@ -1293,7 +1336,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Unknown/OomChild/Quiet
               `server` (pid 107, container 670000000000, child of `app`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
-              fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
         "#]],
     );
     // During a stop, too.
@@ -1301,10 +1344,10 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
     check(
         &by("earlyoom.service", "0").replace("+59.999 KILL", stop),
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
 }
 
@@ -1331,18 +1374,18 @@ fn a_daemon_that_kills_a_program_in_its_shutdown() {
     check(
         &by("earlyoom.service", "137"),
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 137
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 137
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
     check(
         &by("earlyoom.service", "0"),
         expect![[r#"
-        oom-child: Oom/OomChild/Quiet
-          `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 0
-          fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
-    "#]],
+            oom-child: Oom/OomChild/Quiet
+              `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 0
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+        "#]],
     );
     check(
         &by("other.service", "137"),
@@ -1378,7 +1421,7 @@ fn a_daemon_that_kills_after_the_exit_is_not_the_reason_of_that() {
         expect![[r#"
             oom-child: Completed/OomChild/Quiet
               `app` (pid 100) exited by itself with code 0; `earlyoom` (pid 80) then killed `server`, which still ran, with its listener open, because memory was running out
-              fix: raise the memory limit, or reduce the memory that is needed; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
         "#]],
     );
 }

@@ -18,7 +18,7 @@ fn counted(records: &str) -> [u64; 4] {
             _ => None,
         })
         .expect("a termination");
-    [&traffic.refused, &traffic.reset, &traffic.cut, &traffic.undecided].map(|counted| counted.count)
+    [&traffic.refused.all, &traffic.reset, &traffic.cut, &traffic.undecided.all].map(|counted| counted.count)
 }
 
 /// A port check: connected, closed, and still held by the server. The kernel counts the FIN as a byte.

@@ -1,5 +1,6 @@
 //! Text timelines, one per rule and one per pair of rules that could be confused; and what holds for any timeline.
 
+mod below;
 mod containers;
 mod doubt;
 mod endings;

@@ -1,5 +1,7 @@
 //! Doubt is monotone: see [`crate::fixtures::monotone`]. The recorded histories are checked in `agent/tests/corpus/monotone.rs`.
 
+use super::node::properties::shutdowns;
+use super::node::swept;
 use super::pods::properties::ends;
 use super::properties::deaths;
 use super::shared_pids::{DEFAULT_ACTION, FORWARDS_WITHOUT_WAITING, first};
@@ -13,7 +15,12 @@ const SEEDS: u64 = 60;
 fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     let mut breaches = Vec::new();
     let shared = [FORWARDS_WITHOUT_WAITING, DEFAULT_ACTION].map(first);
-    let scripts = deaths().into_iter().chain(ends()).chain(shared);
+    let scripts = deaths()
+        .into_iter()
+        .chain(ends())
+        .chain(shared)
+        .chain(shutdowns())
+        .chain(swept::scripts());
     for (which, text) in scripts.enumerate() {
         let history = script::parse(&text).inputs;
         let rule = Rule::of(&history);

@@ -109,7 +109,7 @@ fn an_open_connection_shows_a_client_too() {
         +1.6 tcp app cut 80 5001 sent=1 received=1 last-sent=2 last-received=1 client=10.0.0.3
         ";
     let traffic = traffic(&server(&(clients.to_owned() + &refused(CLIENTS, 1) + &refused(SCANNER, 1))));
-    assert_eq!((traffic.refused.count, traffic.refused_known.count), (9, 6));
+    assert_eq!((traffic.refused.all.count, traffic.refused.known.count), (9, 6));
     assert_eq!((traffic.peers.known, traffic.peers.new), (2, 1));
 }
 
@@ -118,7 +118,7 @@ fn an_open_connection_shows_a_client_too() {
 fn a_database_is_not_a_client() {
     let own = "+1.5 tcp app closed-by-itself 41000 5432 client=10.6.6.6 sent=1 received=1 last-sent=2 last-received=1\n";
     let traffic = traffic(&server(&(own.to_owned() + &accepted(CLIENTS, 12) + &refused(SCANNER, 1))));
-    assert_eq!((traffic.refused_known.count, traffic.peers.new), (0, 1));
+    assert_eq!((traffic.refused.known.count, traffic.peers.new), (0, 1));
 }
 
 /// In doubt, refusals count: too few earlier connections, each peer new (clients of the internet), more peers than are known,

@@ -57,39 +57,77 @@ fn below_an_init_the_service_does_not_start_in_tail_either() {
     );
 }
 
+/// At SIGTERM it exits with 0 at once; at SIGHUP with 111, when it has sent each runsv SIGTERM. It waits for nothing.
 #[test]
-fn runsvdir_stops_its_services_at_sighup() {
-    let stopped = |signal: &str| {
-        format!(
-            "
+fn runsvdir_does_not_wait_for_its_services() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=runsvdir
+        proc runsv in=app pid=107 ns=7 start=+0.2 parent=main comm=runsv
+        proc web in=app pid=108 ns=8 start=+0.3 parent=runsv comm=web
+        +0.001 exec main
+        +5 TERM runc -> main handler armed
+        +5.0001 enter main TERM
+        +5.0002 exit main 0 already-armed
+        +5.0003 KILL main -> runsv kernel already-armed
+        +5.0004 KILL main -> web kernel already-armed
+        +5.001 exit runsv KILL
+        +5.002 exit web KILL already-armed
+        +5.0021 tcp app closed 8080 0 by-exit by=web
+        ",
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Quiet
+              The container runtime sent SIGTERM to PID 1 `runsvdir`, the handler ran, and the process exited with code 0, less than 1 ms later; the kernel then killed `web`, which never got the signal, with its listener open
+              fix: PID 1 `runsvdir` exits without waiting for `web`: let a shell stop the services first and wait for them (`trap 'kill $!; sv -w 8 shutdown DIR/*; exit 0' TERM; runsvdir DIR & wait`, with the directory of the services as DIR)
+        "#]],
+    );
+    check(
+        "
         +0 mkdir app
         proc main in=app pid=100 ns=1 start=+0 parent=shim comm=runsvdir
         proc runsv in=app pid=107 ns=7 start=+0.2 parent=main comm=runsv
         +0.001 exec main
-        +5 {signal} runc -> main handler armed
-        +5.0001 enter main {signal}
-        +15 KILL runc -> main waiting=none already-armed
-        +15.001 exit main KILL
-        +15.0011 KILL main -> runsv kernel waiting=none already-armed
-        +15.002 exit runsv KILL
-        "
-        )
-    };
-    check(
-        &stopped("TERM"),
+        +5 HUP runc -> main handler armed
+        +5.0001 enter main HUP
+        +5.0002 TERM main -> runsv handler already-armed
+        +5.0003 exit main 111 already-armed
+        +5.0004 KILL main -> runsv kernel already-armed
+        +5.001 exit runsv KILL
+        ",
         expect![[r#"
-        killed-after-grace: Stopped/KilledAfterGrace/Quiet
-          The container runtime sent SIGTERM to PID 1 `runsvdir`, the handler started and sent no signal to `runsv`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
-          fix: declare SIGHUP as the stop signal (`STOPSIGNAL` in the image): at SIGHUP `runsvdir` stops its services, and at SIGTERM it leaves them to be killed
-    "#]],
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `runsvdir` forwarded SIGTERM to `runsv`; PID 1 `runsvdir` then exited with code 111, and the kernel killed `runsv`, whose shutdown had not finished
+              fix: let PID 1 `runsvdir` wait until `runsv` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+        "#]],
     );
+}
+
+/// It signals a job's group, in which dash stays above the job.
+#[test]
+fn the_jobs_of_gnu_parallel_are_named_below_their_shells() {
     check(
-        &stopped("HUP"),
+        "
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=parallel
+        proc shell in=app pid=107 ns=7 start=+0.2 parent=main comm=sh
+        proc backup in=app pid=108 ns=8 start=+0.21 parent=shell comm=backup
+        +0.001 exec main
+        +5 TERM runc -> main handler armed
+        +5.0001 enter main TERM
+        +5.01 TERM main -> shell default exiting already-armed
+        +5.0101 TERM main -> backup handler already-armed
+        +5.0102 enter backup TERM
+        +5.0103 exit shell TERM
+        +5.37 KILL main -> backup waiting=none already-armed
+        +5.371 exit backup KILL
+        +5.4 exit main 255
+        ",
         expect![[r#"
-        killed-after-grace: Stopped/KilledAfterGrace/Quiet
-          The container runtime sent SIGHUP to PID 1 `runsvdir`, the handler started and sent no signal to `runsv`, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
-          fix: SIGHUP may not stop this program (some reload at SIGHUP): declare the signal that does (`STOPSIGNAL` in the image); if the program does shut down at SIGHUP: send SIGHUP on from PID 1 `runsvdir` to `runsv`: a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other program must signal its children and wait for them before its own exit
-    "#]],
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `parallel` forwarded SIGTERM to `backup`, whose handler ran, but the shutdown did not finish: `parallel` sent SIGKILL 0.4 s later
+              fix: the shutdown of `backup` needs more than the 0.4 s that `parallel` gave it: give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal (`STOPSIGNAL` in the image), at which `parallel` starts no further job and waits for its jobs
+        "#]],
     );
 }
 
@@ -124,21 +162,31 @@ fn the_jobs_of_gnu_parallel_are_named() {
               fix: the shutdown of `backup` needs more than the 0.4 s that `parallel` gave it: give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal (`STOPSIGNAL` in the image), at which `parallel` starts no further job and waits for its jobs
         "#]],
     );
-    check(
-        &format!(
-            "{jobs}
+    let killed = "
         +15 KILL runc -> main waiting=none already-armed
         +15.001 exit main KILL
         +15.0011 KILL main -> backup kernel waiting=none already-armed
         +15.0012 KILL main -> upload kernel waiting=none already-armed
         +15.002 exit backup KILL
         +15.003 exit upload KILL
-        "
-        ),
+        ";
+    check(
+        &format!("{jobs}{killed}"),
         expect![[r#"
             killed-after-grace: Stopped/KilledAfterGrace/Quiet
               The container runtime sent SIGTERM to PID 1 `parallel`, the handler started and sent no signal to `backup` and `upload`, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later
               fix: raise the grace period above the length of a job: at SIGTERM PID 1 `parallel` waited for its jobs (`backup` and `upload`)
+        "#]],
+    );
+    // Of any other program SIGHUP may mean "reload".
+    check(
+        &format!("{jobs}{killed}")
+            .replace("TERM runc -> main", "HUP runc -> main")
+            .replace("enter main TERM", "enter main HUP"),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              The container runtime sent SIGHUP to PID 1 `parallel`, the handler started and sent no signal to `backup` and `upload`, but the process did not exit: the container runtime sent SIGKILL 10.0 s later
+              fix: raise the grace period above the length of a job: at SIGHUP PID 1 `parallel` waited for its jobs (`backup` and `upload`)
         "#]],
     );
 }

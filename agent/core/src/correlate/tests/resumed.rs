@@ -6,7 +6,7 @@ use std::time::Duration;
 use expect_test::expect;
 
 use super::*;
-use crate::correlate::{Concern, Correlator, Keeper, Limits};
+use crate::correlate::{Correlator, Keeper, Limits};
 use crate::input::Observation;
 use crate::render::id;
 use crate::report::Report;
@@ -454,6 +454,32 @@ fn a_restart_does_not_hide_a_late_start() {
     );
 }
 
+/// As podman's stop is: SIGTERM from the host, and ten seconds later SIGKILL by the same party. The SIGTERM was in the gap.
+#[test]
+fn a_manual_stop_may_have_begun_in_a_gap_after_a_late_start() {
+    check(
+        "
+        -100.5 mkdir app
+        proc main in=app pid=100 ns=1 start=-100 parent=shim comm=app
+        +0 start
+        +0.001 found main
+        +0.001 scanned
+        +100 tick
+        +106 start
+        +106 found main
+        +106 scanned
+        +111 KILL bash -> main
+        +111.001 exit main KILL
+        +140 tick
+        ",
+        expect![[r#"
+            unknown: Unknown/Unknown/Unknown
+              PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+              fix: nothing to fix: the process started before the observation began
+        "#]],
+    );
+}
+
 /// The stop signal went with the journal's oldest segment, and the agent was killed within the grace period.
 #[test]
 fn what_went_with_the_oldest_segment_may_have_been_decisive() {
@@ -577,10 +603,9 @@ fn killed_after(inputs: &[(Boot, Input)], removed: Option<usize>) -> ((Vec<(Boot
         }
         keeper.note(input);
         let concern = keeper.concern(&core, input);
-        if let Concern::Subject { own, .. } = &concern {
-            owns.insert(*own);
-        }
         let answers = core.handle(*now, input.clone());
+        owns.extend(answers.about);
+        let concern = concern.about(answers.about);
         judged(&answers.reports, &mut reported);
         let event = || match input {
             Input::Kernel { event, .. } => Some(event.clone()),

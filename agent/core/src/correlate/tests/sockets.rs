@@ -599,7 +599,7 @@ fn a_port_that_is_reused_is_another_refused_client() {
             "+1 TERM runc -> main handler\n+1.1 tcp app closed 80\n+1.2 tcp app refused 80 5001 sequence=7\n\
              +2.5 tcp app refused 80 5001{second}\n+3 exit main 0"
         );
-        termination(&script).facts.traffic.refused.count
+        termination(&script).facts.traffic.refused.all.count
     };
     assert_eq!(refused(" sequence=8"), 2);
     assert_eq!(refused(" sequence=7"), 1);

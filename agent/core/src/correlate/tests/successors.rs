@@ -3,6 +3,7 @@
 use expect_test::expect;
 
 use super::{check, unit};
+use crate::fixtures::script;
 
 #[test]
 fn the_next_main_process_begins_within_a_tick_of_the_last_ones_end() {
@@ -212,4 +213,56 @@ fn a_main_process_that_leaves_others_is_no_launcher() {
               `nginx` (pid 200) exited by itself with code 0
         "#]],
     );
+}
+
+/// The launcher and its exit may be of the time before the agent: then the oldest process that it finds is the daemon.
+#[test]
+fn an_agent_that_starts_later_judges_the_daemon_the_same() {
+    let shown = |script: &str| script::show(&script::run(script), false);
+    let begin = "
+        +0 start
+        -0.5 mkdir nginx.service
+        proc master in=nginx.service pid=201 start=-0.7 parent=systemd comm=nginx
+        proc worker in=nginx.service pid=202 start=-0.6 parent=master comm=nginx
+    ";
+    let after_the_launcher = format!("{begin}\n+0.001 found master\n+0.001 found worker");
+    let while_it_runs = format!(
+        "{begin}
+        proc launcher in=nginx.service pid=200 start=-0.8 parent=systemd comm=nginx
+        +0.001 found launcher
+        +0.001 found master
+        +0.001 found worker
+        +0.1 exit launcher 0 armed leaves-others
+        "
+    );
+    // Within its first minutes a signal before the agent may be missing, but for a signal that it saw.
+    for then in [
+        "
+        +3660 TERM systemd -> master handler armed
+        +3660.0001 enter master TERM
+        +3660.1 tcp nginx.service closed 80 0 by=master
+        +3660.2 exit worker 0 already-armed leaves-others
+        +3660.5 exit master 0 already-armed
+        ",
+        "
+        +3630 exit worker SEGV listening armed leaves-others
+        +3660 exit master SEGV armed leaves-others
+        +3660.1 exit worker 1 already-armed
+        ",
+        "
+        +3660 exit worker 0 armed leaves-others
+        +3660.1 exit master 3 already-armed
+        ",
+        "
+        +3660 KILL bash -> master armed
+        +3660.001 exit master KILL already-armed leaves-others
+        +3660.1 exit worker 0 already-armed
+        ",
+    ] {
+        let seen = shown(&daemon(then));
+        assert!(seen.lines().count() >= 2, "{then}: {seen}");
+        for late in [&after_the_launcher, &while_it_runs] {
+            assert_eq!(shown(&format!("{late}\n{then}")), seen, "{late}{then}");
+        }
+    }
 }

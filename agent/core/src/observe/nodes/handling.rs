@@ -5,7 +5,7 @@ use crate::time::Boot;
 use crate::tolerances::EVICTIONS_HELD_BACK;
 
 /// As of now: the machine may be switched off, or on, and the taint set and removed, by whoever repairs the node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Handling {
     pub fence: Fence,
     pub power: Power,
@@ -13,8 +13,9 @@ pub(super) struct Handling {
 }
 
 /// The taint `out-of-service`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fence {
+    #[default]
     Never,
     /// It is there, or was when the loss ended.
     Set,
@@ -22,8 +23,9 @@ pub(super) enum Fence {
 }
 
 /// What the provider reported of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Power {
+    #[default]
     NothingReported,
     /// Its last word, and the kubelet is silent.
     Off,
@@ -32,8 +34,9 @@ pub(super) enum Power {
 }
 
 /// What the controller does with the node's pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Evictions {
+    #[default]
     None,
     Running,
     /// Since then.
@@ -41,24 +44,15 @@ enum Evictions {
 }
 
 /// When the taint `out-of-service` was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TaintOf {
     /// While the node was lost, or the node was lost with it.
     Loss,
     /// While the node was ready.
     Ready,
     /// Before the observation.
+    #[default]
     Unseen,
-}
-
-impl Default for Handling {
-    fn default() -> Handling {
-        Handling {
-            fence: Fence::Never,
-            power: Power::NothingReported,
-            evictions: Evictions::None,
-        }
-    }
 }
 
 impl Handling {

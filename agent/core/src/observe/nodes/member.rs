@@ -94,9 +94,9 @@ impl Member {
             },
             stays: record.outlasts,
             ran: Ran {
-                has_run: record.has_run(),
-                is_finished: record.finished,
-                is_terminated: record.terminated,
+                has_run: record.run.has_run,
+                is_finished: record.run.is_finished(),
+                is_terminated: record.run.terminated,
                 confirmed: None,
             },
             claims: record.details().claims.clone(),
@@ -142,13 +142,13 @@ impl Member {
     pub fn follow(&mut self, record: &Record, is_away: bool, at: Moment) {
         let details = record.details();
         self.stays = record.outlasts;
-        self.ran.has_run = record.has_run();
+        self.ran.has_run = record.run.has_run;
         // Of a container that waits for its restart, the status can have been the last one before the loss.
-        if self.requested.is_some() && record.terminated && !self.ran.is_terminated {
+        if self.requested.is_some() && record.run.terminated && !self.ran.is_terminated {
             self.ran.confirmed = self.ran.confirmed.or(Some(at));
         }
-        self.ran.is_terminated = record.terminated;
-        self.ran.is_finished |= record.finished && self.requested.is_none();
+        self.ran.is_terminated = record.run.terminated;
+        self.ran.is_finished |= record.run.is_finished() && self.requested.is_none();
         if self.requested.is_none()
             && let Some(deletion) = details.deletion
         {
@@ -319,7 +319,7 @@ pub(super) fn holder(record: &Record, is_away: bool) -> Option<Holder> {
         (true, _) => Holder::Finalizer,
         (false, true) => Holder::Node,
         // After the last container a kubelet unmounts the volumes, then removes the pod's cgroup, which is quick.
-        (false, false) if record.terminated && !details.claims.is_empty() => Holder::Volume,
+        (false, false) if record.run.terminated && !details.claims.is_empty() => Holder::Volume,
         (false, false) => Holder::Runtime,
     })
 }

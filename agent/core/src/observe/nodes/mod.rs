@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use report::{
-    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, NodeLost,
-    NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
+    Advice, AgentAnswer, DuplicateRun, Holder, LINKS, LossAlarm, LossEnd, LossKey, LossState, LostNodeState, LostPods,
+    NodeLost, NodePhase, PhaseKind, PodLost, ReadyService, Return, Returned, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 
 use super::contact::Seen;
@@ -47,7 +47,7 @@ use story::{Phase, Story};
 use taint::Taint;
 use volumes::Volumes;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Nodes {
     most: usize,
     most_pods: usize,
@@ -80,15 +80,7 @@ impl Nodes {
             most,
             most_pods,
             stuck_after,
-            version: None,
-            known: HashMap::new(),
-            listed: None,
-            stories: BTreeMap::new(),
-            members: 0,
-            ending: BTreeSet::new(),
-            volumes: Volumes::default(),
-            checked: None,
-            asked_until: None,
+            ..Nodes::default()
         }
     }
 
@@ -130,7 +122,7 @@ impl Nodes {
             let known = KnownNode {
                 identity: fact.identity.clone(),
                 is_ready: true,
-                taint: Taint::new(),
+                taint: Taint::default(),
             };
             self.known.insert(name.clone(), known);
         }
@@ -472,7 +464,7 @@ fn follow_volumes(volumes: &mut Volumes, member: &mut Member, out: &mut Vec<Outp
 /// A pod that a loss can end, and that has not opted out.
 fn belongs(pods: &ClusterPods, record: &pods::Record) -> bool {
     let is_ending = record.details().deletion.is_some();
-    (is_ending || !record.finished) && pods.may_be_lost(record)
+    (is_ending || !record.run.is_finished()) && pods.may_be_lost(record)
 }
 
 /// As watched; else as the API has it, if that is possible.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::handling::Power;
 use super::member::Member;
 use super::report::{
-    DuplicateRun, Holder, LINKS, LossEnd, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown, Step,
+    DuplicateRun, Holder, LINKS, LossEnd, LostPods, NodeLost, NodePhase, PhaseKind, PodLost, Return, Returned, ShuttingDown,
+    Step,
 };
 use super::story::{Phase, Story};
 use super::verdict::LossVerdict;
@@ -36,7 +37,7 @@ pub(super) fn root(
         .values()
         .filter(is_its)
         .partition(|member| member.ran.has_run);
-    let pods = ran
+    let links = ran
         .into_iter()
         .chain(others)
         .take(LINKS)
@@ -54,10 +55,12 @@ pub(super) fn root(
         renewed: story.lease.renewed.map(|renewed| renewed.wall),
         agent: story.agent.answer(),
         powered_off: story.handling.power != Power::NothingReported,
-        stuck: story.stuck(),
-        gone: story.gone(),
-        has_dropped: story.pods.has_dropped(),
-        pods,
+        pods: LostPods {
+            stuck: story.stuck(),
+            gone: story.gone(),
+            has_dropped: story.pods.has_dropped(),
+            links,
+        },
         unwatched: story.unwatched,
     })));
     // A kubelet that reports its own trouble: only now it is a loss.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::verdict::LossVerdict;
+use crate::ids::PodUid;
 use crate::observe::{ApiTime, ClaimKey, Moment, NodeIdentity};
 use crate::pod::PodIdentity;
 use crate::shutdown::ShutdownKey;
@@ -47,16 +48,22 @@ pub struct NodeLost {
     pub agent: AgentAnswer,
     /// The provider confirmed that the machine was off.
     pub powered_off: bool,
-    /// Pods that were being deleted and whose termination the node could not complete.
+    pub pods: LostPods,
+    /// Of a loss that had begun before the observation: how long before. Its earlier steps are missing, or have times of the API.
+    pub unwatched: Option<Duration>,
+}
+
+/// The pods of a lost node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostPods {
+    /// Those that were being deleted and whose termination the node could not complete.
     pub stuck: usize,
     /// Of these, pods that are gone.
     pub gone: usize,
     /// There was no room for further pods of the node: numbers and links lack them.
     pub has_dropped: bool,
-    /// Traces of pods, at most [`LINKS`].
-    pub pods: Vec<Arc<PodIdentity>>,
-    /// Of a loss that had begun before the observation: how long before. Its earlier steps are missing, or have times of the API.
-    pub unwatched: Option<Duration>,
+    /// Their traces, at most [`LINKS`].
+    pub links: Vec<Arc<PodIdentity>>,
 }
 
 /// Most pods that a node's root links to.
@@ -148,7 +155,8 @@ pub struct ShuttingDown {
 pub struct ReadyService {
     pub namespace: Arc<str>,
     pub service: Arc<str>,
-    pub endpoints: u64,
+    /// The pods of the endpoints.
+    pub pods: Vec<PodUid>,
     /// Of these, those that were ready at the end.
     pub still_ready: u64,
     /// When the last of the others stopped being ready.
@@ -158,8 +166,9 @@ pub struct ReadyService {
 /// `shop/web (2 endpoints)`, `shop/web (2 endpoints, 1 still ready)`.
 impl std::fmt::Display for ReadyService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let s = if self.endpoints == 1 { "" } else { "s" };
-        write!(f, "{}/{} ({} endpoint{s}", self.namespace, self.service, self.endpoints)?;
+        let count = self.pods.len();
+        let s = if count == 1 { "" } else { "s" };
+        write!(f, "{}/{} ({count} endpoint{s}", self.namespace, self.service)?;
         match self.still_ready {
             0 => write!(f, ")"),
             count => write!(f, ", {count} still ready)"),

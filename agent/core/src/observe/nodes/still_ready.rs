@@ -46,7 +46,7 @@ impl StillReady {
         let of = |(key, all): (&ServiceKey, &BTreeMap<PodUid, Option<Moment>>)| ReadyService {
             namespace: key.namespace.clone(),
             service: key.name.clone(),
-            endpoints: all.len() as u64,
+            pods: all.keys().cloned().collect(),
             still_ready: all.values().filter(|until| until.is_none()).count() as u64,
             until: all.values().flatten().copied().max_by_key(|until| until.at),
         };

@@ -113,7 +113,7 @@ impl Nodes {
                 story.agent.address = record.details().agent;
             }
             let is_of_node = record.owner.as_ref().is_some_and(|owner| &*owner.kind == "DaemonSet");
-            story.pods.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.finished && !is_of_node;
+            story.pods.has_ignored |= pods.is_ignored(record) && !record.is_gone() && !record.run.is_finished() && !is_of_node;
             // What a kubelet that is back does not end goes on.
             let goes_on = || !story.is_away() && record.details().deletion.is_none();
             if record.is_gone() || goes_on() || story.pods.members.contains_key(uid) || !belongs(pods, record) {

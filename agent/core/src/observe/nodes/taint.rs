@@ -11,7 +11,7 @@ use crate::observe::contact::Seen;
 use crate::observe::{Moment, NodeFact, NodeIdentity, ObserverDropReason, Output, Ready};
 use crate::time::{Boot, Wall};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Taint {
     /// Since when the node has it.
     set: Option<Moment>,
@@ -24,16 +24,6 @@ pub(super) struct Taint {
 }
 
 impl Taint {
-    pub fn new() -> Taint {
-        Taint {
-            set: None,
-            of: TaintOf::Unseen,
-            loss: None,
-            left_behind: None,
-            is_alarmed: false,
-        }
-    }
-
     /// A version of the node. `story`: of its last loss.
     pub fn follow(&mut self, fact: &NodeFact, seen: Seen, story: Option<&mut Story>) -> Option<Output> {
         let at = seen.moment();

@@ -23,12 +23,12 @@ pub(super) fn show(output: &Output) -> String {
                 moment(lost.end),
                 lost.ended_by.name(),
                 lost.agent.name(),
-                lost.stuck,
-                lost.gone,
+                lost.pods.stuck,
+                lost.pods.gone,
                 show_unwatched(lost.unwatched),
             );
-            text += if lost.has_dropped { ", without some pods" } else { "" };
-            let pods: Vec<&str> = lost.pods.iter().map(|pod| pod.name.as_str()).collect();
+            text += if lost.pods.has_dropped { ", without some pods" } else { "" };
+            let pods: Vec<&str> = lost.pods.links.iter().map(|pod| pod.name.as_str()).collect();
             let _ = write!(text, "; pods {}", pods.join(" "));
             for (step, at) in &lost.steps {
                 let _ = write!(text, "\n      {} {}", step.name(), moment(*at));

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::ids::PodUid;
 use crate::observe::{
     ApiTime, AttachmentFact, ClaimKey, ClusterVersion, Conditions, DeletionSight, EndpointFact, Input, NodeFact, NodeIdentity,
-    Owner, PodSight, Ready, SliceFact, SliceKey, Watch,
+    Owner, PodDetails, PodRun, PodSight, Ready, SliceFact, SliceKey, Watch,
 };
 use crate::pod::{ApiClock, PodIdentity, Service, Workload};
 use crate::time::{Boot, Wall};
@@ -170,21 +170,25 @@ fn pod(at: Boot, name: &str, owner: &str, words: &[&str]) -> PodSight {
         completion_index: of("index").map(Into::into),
         scheduled: !node.is_empty(),
         ready: is("ready"),
-        deletion: requested.map(|requested| DeletionSight {
-            requested: api_time(requested),
-            grace: Duration::from_secs(of("grace").map_or(30, |grace| grace.parse().expect("seconds"))),
-            by_taint: is("by-taint"),
-        }),
-        failed: is("failed"),
-        succeeded: is("succeeded"),
-        started: !is("pending") && !is("crashed"),
-        has_run: !is("pending"),
-        terminated: is("succeeded") || is("terminated"),
+        run: PodRun {
+            failed: is("failed"),
+            succeeded: is("succeeded"),
+            started: !is("pending") && !is("crashed"),
+            has_run: !is("pending"),
+            terminated: is("succeeded") || is("terminated"),
+        },
         ignored: is("ignored").then_some(true).or(is("not-ignored").then_some(false)),
         outlasts: is("outlasts"),
-        finalizers: all("finalizer"),
-        claims: all("claim"),
-        agent: is("agent").then(|| "10.0.0.9:9464".parse().expect("an address")),
+        details: PodDetails {
+            deletion: requested.map(|requested| DeletionSight {
+                requested: api_time(requested),
+                grace: Duration::from_secs(of("grace").map_or(30, |grace| grace.parse().expect("seconds"))),
+                by_taint: is("by-taint"),
+            }),
+            finalizers: all("finalizer"),
+            claims: all("claim"),
+            agent: is("agent").then(|| "10.0.0.9:9464".parse().expect("an address")),
+        },
     }
 }
 

@@ -126,7 +126,8 @@ struct PodInShutdownObject {
     name: String,
     uid: String,
     workload: String,
-    trace_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
     priority: Option<i32>,
     grace_ms: Option<f64>,
     phase: Option<usize>,
@@ -197,6 +198,7 @@ pub struct NodeDownObject {
     trace_id: String,
     next_boot_id: String,
     soft: bool,
+    at_most: bool,
 }
 
 /// The node's shutdown that stopped a container or unit.
@@ -230,13 +232,13 @@ pub fn node_shutdown(s: &NodeShutdown) -> NodeShutdownObject {
         kind: s.kind.map(|kind| kind.name()),
         ending: ending(s.ending),
         signs: signs(&s.signs, clock),
-        delay: s.delay.map(|of| delay(of, clock)),
-        locks: s.locks.iter().map(|of| lock(of, clock)).collect(),
-        own_lock: s.own_lock.as_ref().map(own_lock),
+        delay: s.logind.delay.map(|of| delay(of, clock)),
+        locks: s.logind.locks.iter().map(|of| lock(of, clock)).collect(),
+        own_lock: s.logind.own_lock.as_ref().map(own_lock),
         kubelet: kubelet(s),
         phases: s.phases.iter().map(|of| phase(of, clock)).collect(),
         pods: s.pods.iter().map(|pod| pod_in(pod, s, clock)).collect(),
-        pods_more: s.more_pods,
+        pods_more: s.unlisted.more,
         pods_ready: s.pods_ready,
         clients: clients(s.loss()),
         workloads: s.loss_by_workload().into_iter().map(workload).collect(),
@@ -264,6 +266,7 @@ pub fn node_down(d: &NodeDown) -> NodeDownObject {
         trace_id: id::node_trace_id(&d.key).to_string(),
         next_boot_id: d.next_boot_id.clone(),
         soft: d.is_soft,
+        at_most: d.at_most,
     }
 }
 
@@ -411,7 +414,7 @@ fn pod_in(of: &PodInShutdown, s: &NodeShutdown, clock: WallOffset) -> PodInShutd
         name: escape(&of.pod.name),
         uid: escape(&of.pod.uid.0),
         workload: escape(&format!("{}/{}", workload.kind, workload.name)),
-        trace_id: id::of_pod(&of.pod, &s.key.boot_id).to_string(),
+        trace_id: s.has_trace(of).then(|| id::of_pod(&of.pod, &s.key.boot_id).to_string()),
         priority: of.priority,
         grace_ms: of.grace.map(millis),
         phase: of.phase,

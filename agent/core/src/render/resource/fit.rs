@@ -55,6 +55,12 @@ impl EpitaphReport {
         if bytes(&self) > most {
             self.remedy = None;
         }
+        // Of names with as many characters as Kubernetes allows.
+        let over = bytes(&self).saturating_sub(most);
+        if over > 0 {
+            let length = bytes(&self.sentence) - 2;
+            self.sentence = cut(&self.sentence, length.saturating_sub(over));
+        }
         self
     }
 }

@@ -28,6 +28,8 @@ pub(super) const NAME: usize = 253;
 pub(super) const SHORT_NAME: usize = 63;
 const WORD: usize = 40;
 pub(super) const GAP: usize = 120;
+/// Most bytes that the version of an object that exists adds to a patch.
+const RESOURCE_VERSION: usize = r#""resourceVersion":"18446744073709551615","#.len();
 /// Characters of a container's id, as the runtimes' own tools show it.
 const ID: usize = 12;
 
@@ -74,6 +76,11 @@ fn of_pod(p: &PodTermination, clock: WallOffset) -> Option<Epitaph> {
         trace: id::of_pod(&p.pod, &p.boot_id).to_string(),
         gaps: gaps.collect(),
         grace: p.request.as_ref().map(|request| request.grace),
+        spec_grace: p
+            .containers
+            .iter()
+            .find_map(|of| of.kubernetes.as_ref()?.spec_grace())
+            .or(p.request.as_ref().and_then(|request| request.spec_grace)),
         members,
     };
     Some(about.epitaph(clock))
@@ -97,6 +104,7 @@ fn of_container(t: &Termination, clock: WallOffset) -> Option<Epitaph> {
         trace: id::of(t).to_string(),
         gaps: gaps(&t.gaps).into_iter().chain(context.incomplete.clone()).collect(),
         grace: context.grace,
+        spec_grace: context.spec_grace(),
         members: vec![t],
     };
     Some(about.epitaph(clock))
@@ -114,6 +122,7 @@ struct About<'a> {
     trace: String,
     gaps: Vec<String>,
     grace: Option<Duration>,
+    spec_grace: Option<Duration>,
     members: Vec<&'a Termination>,
 }
 
@@ -182,6 +191,7 @@ impl About<'_> {
             },
             stop_signal: stop.map(|stop| stop.signal.to_string()),
             grace_seconds: self.grace.map(|grace| grace.as_secs()),
+            spec_grace_seconds: self.spec_grace.map(|grace| grace.as_secs()),
             exit_code,
             exit_signal,
             kubectl_shows: self.kubectl_shows(),
@@ -215,7 +225,7 @@ impl About<'_> {
 impl Epitaph {
     fn fitted(namespace: String, report: EpitaphReport) -> Epitaph {
         let unfitted = Epitaph { namespace, report };
-        let around = bytes(&unfitted.with_nulls()) - bytes(&unfitted.report);
+        let around = bytes(&unfitted.with_nulls()) - bytes(&unfitted.report) + RESOURCE_VERSION;
         let Epitaph { namespace, report } = unfitted;
         let report = report.fitted(around);
         Epitaph { namespace, report }
@@ -358,7 +368,7 @@ fn hook(hook: &PreStop) -> String {
         PreStop::Exec { program } => format!("exec {program}"),
         PreStop::HttpGet { .. } => "httpGet".to_owned(),
         PreStop::TcpSocket { .. } => "tcpSocket".to_owned(),
-        PreStop::Sleep { .. } => "sleep".to_owned(),
+        PreStop::Sleep { seconds } => format!("sleep {seconds}"),
     }
 }
 
@@ -374,7 +384,7 @@ fn connections(members: &[&Termination], traffic: TrafficAxis) -> Option<Epitaph
         sum.refused_new_peers += of.refused_new();
         sum.reset += of.reset.count;
         sum.cut += of.cut.count;
-        sum.undecided += of.undecided.count;
+        sum.undecided += of.undecided.all.count;
         sum.rejected += of.rejected.count;
         sum.accepted += of.accepted.count;
     }

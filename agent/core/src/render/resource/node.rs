@@ -98,7 +98,7 @@ impl NodeEpitaph {
             began: time(clock, shutdown.begin),
             ended: time(clock, shutdown.end),
             took: took(shutdown.end, shutdown.begin),
-            pods: (!of.pods).then(|| shutdown.pods.len() as u64 + shutdown.more_pods),
+            pods: (!of.pods).then(|| shutdown.pods.len() as u64 + shutdown.unlisted.more),
             lost_connections: shutdown.loss().known(),
             pods_started: Some(shutdown.started().count() as u64).filter(|count| *count > 0),
             trace_id: id::node_trace_id(&shutdown.key).to_string(),
@@ -110,6 +110,7 @@ impl NodeEpitaph {
     pub fn of_loss(lost: &NodeLost, clock: WallOffset) -> NodeEpitaph {
         let (verdict, node) = (&lost.verdict, &lost.key.node);
         let partial = lost
+            .pods
             .has_dropped
             .then(|| "there was no room for further pods of the node".to_owned());
         let unwatched = lost
@@ -128,7 +129,7 @@ impl NodeEpitaph {
             began: time(clock, lost.begin.at),
             ended: time(clock, lost.end.at),
             took: took(lost.end.at, lost.begin.at),
-            pods: Some(lost.stuck as u64),
+            pods: Some(lost.pods.stuck as u64),
             lost_connections: None,
             pods_started: None,
             trace_id: id::node_loss_trace_id(&node.uid, lost.key.transition).to_string(),

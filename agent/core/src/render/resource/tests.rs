@@ -114,6 +114,7 @@ fn a_pod_s_termination_is_one_object() {
             },
             "remedy": "use `exec` in the shell that starts the server, so that the server is PID 1",
             "sentence": "container `app`: `sh` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 30.0 s later",
+            "specGraceSeconds": 30,
             "stopSignal": "SIGTERM",
             "terminated": "Pod",
             "times": {

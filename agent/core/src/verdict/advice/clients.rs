@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::kind::{Advice, AdviceKind, Need, with_reserve};
-use crate::kubernetes::PodContext;
+use super::kind::{Advice, AdviceKind, Need};
+use crate::event::ExitStatus;
+use crate::kubernetes::{PodContext, PreStopRun};
 use crate::pod::{ContainerKind, PreStop};
 use crate::time::Boot;
-use crate::tolerances::LEAST_EXCESS;
+use crate::tolerances::{LEAST_EXCESS, RESOLUTION};
 use crate::verdict::case::Case;
+use crate::verdict::own_time::{Longer, cut_sleep, in_spec, sleep_avoids};
 use crate::verdict::spent::Spent;
 use crate::verdict::words::{at_least, many, seconds, whole_seconds};
 
@@ -36,8 +38,22 @@ pub struct NeededSleep {
 }
 
 impl NeededSleep {
-    /// None if no client connected too late, or no close of a listener was seen.
+    /// None if no client connected too late, if no close of a listener was seen, or if the pod has such a sleep: one that is cut needs a
+    /// longer grace period.
     pub fn of(case: &Case<'_>) -> Option<NeededSleep> {
+        let needed = NeededSleep::whole(case)?;
+        let run = case.kubernetes.and_then(|context| context.pre_stop.as_ref());
+        let has_enough = match run.map(|run| &run.hook) {
+            Some(PreStop::Sleep { seconds }) => *seconds >= needed.seconds || cut_sleep(case).is_some(),
+            // Its arguments are not known: only what it took.
+            Some(hook) if is_sleep(hook) => run.is_some_and(|run| is_sleep_unknown(case, run)),
+            _ => false,
+        };
+        (!has_enough).then_some(needed)
+    }
+
+    /// From the begin of the termination.
+    fn whole(case: &Case<'_>) -> Option<NeededSleep> {
         let traffic = case.traffic();
         let spent = Spent::of(case);
         // A hook that closes the listener itself (`nginx -s quit`) covers clients only until then.
@@ -89,7 +105,7 @@ impl Missed {
         let what: Vec<String> = refused.into_iter().chain(queued).collect();
         (!what.is_empty()).then(|| Missed {
             what: what.join(" and "),
-            still_coming: traffic.refusing_on,
+            still_coming: traffic.refused.goes_on,
         })
     }
 
@@ -111,33 +127,30 @@ impl Missed {
             ""
         };
         let needed = Duration::from_secs(sleep) + stopping.unwrap_or_default();
-        let (fits, room) = match (context.grace, stopping) {
-            (Some(grace), Some(stopping)) if needed <= grace => (
-                true,
-                format!(
-                    "; with the {} of the shutdown, that fits in the grace period of {}",
-                    seconds(stopping),
-                    whole_seconds(grace)
-                ),
-            ),
-            (Some(grace), Some(stopping)) => (
-                false,
-                format!(
-                    "; with the {} of the shutdown, that needs a grace period of at least {} s, not {}",
-                    seconds(stopping),
-                    with_reserve(needed),
-                    whole_seconds(grace)
-                ),
-            ),
+        let (fits, room) = match (context.spec_grace(), stopping) {
+            (Some(grace), Some(stopping)) => {
+                let (fits, how) = match Longer::than(context, needed).filter(|_| needed > grace) {
+                    None => (true, "fits in the grace period of".to_owned()),
+                    Some(longer) => (false, format!("needs a grace period of at least {} s, not", longer.seconds())),
+                };
+                let (stopping, own) = (seconds(stopping), whole_seconds(grace));
+                (
+                    fits,
+                    format!(
+                        "; with the {stopping} of the shutdown, that {how} {own}{}",
+                        in_spec(context, grace)
+                    ),
+                )
+            }
             _ => (true, String::new()),
         };
         let mut list = vec![Advice {
             kind: AdviceKind::PreStopSleepLonger,
             seconds: Some(sleep),
             text: format!(
-                "{name}: {}; a preStop sleep of {}{sleep} s would have avoided this{after}{room}{more}",
+                "{name}: {}; {}{after}{room}{more}",
                 self.what,
-                at_least(case.traffic()),
+                sleep_avoids(case, at_least(case.traffic()), sleep, "this"),
             ),
         }];
         if !fits || self.still_coming {
@@ -179,7 +192,7 @@ fn too_long(case: &Case<'_>, context: &PodContext) -> Option<Advice> {
 /// The preStop sleep that clients needed, independent of the configured one.
 pub(super) fn sleep_need(case: &Case<'_>) -> Need {
     let traffic = case.traffic();
-    let lost = [traffic.refused, traffic.reset, traffic.cut, traffic.rejected];
+    let lost = [traffic.refused.all, traffic.reset, traffic.cut, traffic.rejected];
     match Slept::of(case) {
         // Without clients there is no measurement.
         None => Need::Nothing,
@@ -205,6 +218,16 @@ impl Slept {
             took: spent.hook?,
         })
     }
+}
+
+/// It ended with the grace period, or how long it took is not known.
+fn is_sleep_unknown(case: &Case<'_>, run: &PreStopRun) -> bool {
+    if run.status == Some(ExitStatus::Exited(0)) && run.begin.is_some() {
+        return false;
+    }
+    let took = Spent::of(case).and_then(|spent| spent.hook);
+    let given = case.kubernetes.and_then(|context| context.grace);
+    took.is_none_or(|took| given.is_some_and(|given| took + RESOLUTION >= given))
 }
 
 /// A shell that sleeps and does something else cannot be recognized by its name.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::kind::{Advice, AdviceKind, Need, with_reserve};
+use super::kind::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
 use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
 use crate::tolerances::KUBELET_MINIMUM;
 use crate::verdict::case::Case;
 use crate::verdict::judge::may_have_begun_before;
+use crate::verdict::own_time::{Longer, in_spec, rest_of_sleep, with_reserve};
 use crate::verdict::spent::Spent;
 use crate::verdict::words::{seconds, whole_seconds};
 use crate::verdict::{Exit, Judged};
@@ -22,9 +23,9 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
     let spent = Spent::of(case).filter(|spent| spent.stop_requested)?;
     // The grace period of a probe, or a shortened one, shows nothing about that of the pod.
     let is_whole = |request: &Request| request.shortened.is_empty() && request.cut_short().is_none();
-    let whole = context.request.as_ref().is_some_and(is_whole);
+    let whole = context.request.as_ref().is_some_and(is_whole) && !context.is_by_probe();
     match exit {
-        Exit::Clean | Exit::PrestopFailed => in_time(case, context, context.grace_of_pod().unwrap_or(grace), &spent),
+        Exit::Clean | Exit::PrestopFailed => in_time(case, context, context.spec_grace()?, &spent),
         Exit::KilledAfterGrace | Exit::PrestopOverran | Exit::SidecarStarved if whole => Some(Advice {
             kind: AdviceKind::GraceLonger,
             seconds: None,
@@ -41,14 +42,14 @@ pub(super) fn advice(case: &Case<'_>, exit: Exit) -> Option<Advice> {
 fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent) -> Option<Advice> {
     let exit = case.exit?;
     let needed = exit.at.since(spent.begin);
-    let advised = with_reserve(needed);
     let stopping = spent.stop.map_or(Duration::ZERO, |stop| exit.at.since(stop));
     let hook = spent.hook.unwrap_or_default();
     let only_the_minimum = !hook.is_zero() && hook + KUBELET_MINIMUM > grace;
-    // The reserve of the advice is smaller than that of the comparison: no advice for less than there is.
-    if needed + needed / 4 <= grace && !only_the_minimum || Duration::from_secs(advised) <= grace {
+    if needed + needed / 4 <= grace && !only_the_minimum {
         return None;
     }
+    // The reserve of the advice is smaller than that of the comparison: no advice for less than there is.
+    let advised = Longer::than(context, needed + rest_of_sleep(case))?.seconds();
     let how = if hook.is_zero() {
         String::new()
     } else {
@@ -59,10 +60,7 @@ fn in_time(case: &Case<'_>, context: &PodContext, grace: Duration, spent: &Spent
     } else {
         ""
     };
-    let asked = context.request.as_ref().filter(|request| request.overridden() == Some(grace));
-    let asked = asked.map_or(String::new(), |request| {
-        format!(" in the pod's spec (the deletion asked for {})", whole_seconds(request.grace))
-    });
+    let asked = in_spec(context, grace);
     Some(Advice {
         kind: AdviceKind::GraceLonger,
         seconds: Some(advised),

@@ -1,7 +1,5 @@
 //! What an advice is.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 /// One setting that was measured to be wrong or tight.
@@ -60,10 +58,4 @@ pub enum Need {
     Seconds(u64),
     /// More than was measured.
     NotKnown,
-}
-
-/// An eighth more, rounded up to five seconds: a grace period needs a reserve.
-pub fn with_reserve(needed: Duration) -> u64 {
-    let millis = needed.as_millis() * 9 / 8;
-    u64::try_from(millis.div_ceil(5_000).max(1) * 5).unwrap_or(u64::MAX)
 }

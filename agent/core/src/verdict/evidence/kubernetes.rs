@@ -1,6 +1,6 @@
 //! Evidence from the Kubernetes API, added to the evidence from the kernel.
 
-use crate::kubernetes::{PodContext, Reported};
+use crate::kubernetes::{Asker, PodContext, Reported, Unshown};
 use crate::verdict::case::Case;
 use crate::verdict::judge::{Hook, HookEnd};
 use crate::verdict::words::{how, seconds, whole_seconds};
@@ -20,12 +20,19 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
         let own = request
             .overridden()
             .map_or(String::new(), |own| format!("{} in the pod's spec; ", whole_seconds(own)));
-        let by = request.asker.map_or(String::new(), |asker| format!(" by {}", asker.name()));
+        let grace = match context.may_miss(Unshown::FirstGrace) {
+            true => format!("(the grace period of the request was not shown; {own}"),
+            false => format!("with a grace period of {} ({own}", whole_seconds(request.grace)),
+        };
+        let by = match request.asker {
+            Some(asker @ Asker::ClusterAutoscaler) => format!(" after an announcement of {}", asker.name()),
+            Some(asker) => format!(" by {}", asker.name()),
+            None => String::new(),
+        };
         add(
             request.latest,
             format!(
-                "deletion requested{by} with a grace period of {} ({own}time known to within {}{skew})",
-                whole_seconds(request.grace),
+                "deletion requested{by} {grace}time known to within {}{skew})",
                 seconds(within)
             ),
         );
@@ -93,7 +100,13 @@ fn reported_line(case: &Case<'_>, reported: &Reported) -> String {
     match seen {
         None => format!("{status}; the exit was not observed here"),
         Some(seen) if seen != reported.exit_code => format!("{status}; the kernel reports {seen}, which takes precedence"),
-        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => format!("{status}; no OOM kill was observed here"),
+        Some(_) if reason == "OOMKilled" && case.oom().is_empty() => {
+            let earlier = case.kubernetes.and_then(|context| context.last_oom);
+            let earlier = earlier.map_or(String::new(), |oom| {
+                format!(", after that of `{}` {} before", oom.comm, seconds(case.end.since(oom.at)))
+            });
+            format!("{status}; no OOM kill during this termination was observed{earlier}")
+        }
         Some(_) => status,
     }
 }

@@ -51,6 +51,14 @@ pub(super) const CLEAN_INSIDE: &[Ask] = &[
     Ask::Each(Kind::ProcessExit),
     Ask::Each(Kind::OomVictim),
 ];
+/// The same where the default action ended another process: with connections it would be a program.
+pub(super) const CLEAN_OF_HELPERS: &[Ask] = &[
+    Ask::Each(Kind::SignalGenerate),
+    Ask::Each(Kind::SignalDeliver),
+    Ask::Each(Kind::ProcessExit),
+    Ask::Each(Kind::OomVictim),
+    Ask::Each(Kind::Tcp),
+];
 /// What the way of a stop signal inside rests on.
 pub(super) const INSIDE: &[Ask] = &[
     Ask::Each(Kind::SignalGenerate),

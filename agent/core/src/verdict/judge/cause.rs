@@ -3,7 +3,6 @@
 use super::ask::PROVEN;
 use super::context;
 use super::finding::{Finding, Missing, Why, finding};
-use super::first_stop::may_have_been_stopped_before;
 use crate::event::Kind;
 use crate::ledger::Claim;
 use crate::termination::{Open, Role};
@@ -27,11 +26,11 @@ pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
 /// The first stop request decides the cause, for any kind of exit; `otherwise` if there was no request. The runtime's request goes
 /// before any other: if its record may be missing, only Kubernetes knows the cause.
 pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
-    let is_runtimes = case.stop().is_some_and(|stop| stop.sender.role == Role::Runtime);
+    let is_runtimes = case.runtime_stop().is_some();
     let may_miss = case.missing.lacks(Claim::Main, Kind::SignalGenerate)
         || case.missing.lost(Claim::NoStop).next().is_some()
         || !is_runtimes
-            && (may_have_been_stopped_before(case)
+            && (context::may_have_been_stopped_before(case)
                 || case.missing.has_gap(Claim::Main)
                 || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::ids::Pid;
 use crate::kubernetes::{PodContext, Request, StopReason, Unshown};
-use crate::ledger::{self, Hole};
-use crate::termination::{Kill, Role};
+use crate::ledger::{self, Claim, Hole};
+use crate::termination::Kill;
 use crate::time::Boot;
 use crate::verdict::Cause;
 use crate::verdict::case::Case;
+use crate::verdict::cut::{has_ended_by, may_have_ended_by};
 use crate::verdict::spent::Spent;
 
 pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
@@ -19,10 +20,9 @@ pub(in crate::verdict) fn by_systemd_shutdown(kill: &Kill) -> bool {
 pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Duration)> {
     let context = case.kubernetes?;
     let is_other = |reason: &StopReason| matches!(reason.cause, Cause::EvictedNodePressure | Cause::RestartInPlace);
-    let own = context
-        .own_grace
-        .filter(|_| !context.stop_reason.as_ref().is_some_and(is_other))?;
     let kill = case.kill()?;
+    let is_other = context.stop_reason.as_ref().is_some_and(is_other) || is_ended_by_deletion(context, kill);
+    let own = context.own_grace.filter(|_| !is_other)?;
     let begin = match (Spent::of(case), &context.pre_stop) {
         // When a hook began is part of what the process had.
         (_, Some(hook)) if hook.begin.is_none() => return None,
@@ -31,6 +31,18 @@ pub(in crate::verdict) fn own_grace(case: &Case<'_>) -> Option<(Duration, Durati
         (None, _) => kill.at,
     };
     Some((kill.at.since(begin), own))
+}
+
+/// The deletion gave less than the pod's own grace period, and is why SIGKILL came: not if it came later, or gave more than that.
+fn is_ended_by_deletion(context: &PodContext, kill: &Kill) -> bool {
+    let is_why = |request: &Request| has_ended_by(request, kill.at);
+    context.overridden().is_some() && context.request.as_ref().is_none_or(is_why)
+}
+
+/// The deletion may be why SIGKILL came: its time is not known well enough.
+pub(super) fn may_be_ended_by_deletion(context: &PodContext, kill: &Kill) -> bool {
+    let may_be_why = |request: &Request| may_have_ended_by(request, kill.at) && !has_ended_by(request, kill.at);
+    context.overridden().is_some() && context.request.as_ref().is_some_and(may_be_why)
 }
 
 /// Why the runtime stopped the container.
@@ -83,7 +95,7 @@ fn may_be_before(case: &Case<'_>, request: &Request) -> bool {
 /// Kubernetes did not ask the container to stop before `since`: its pod was not being deleted, and no Event `Killing` names it. In
 /// doubt false, and where the runtime's SIGKILL shows that somebody else asked.
 pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
-    let killed = case.kill().is_some_and(|kill| kill.sender.role == Role::Runtime);
+    let killed = case.runtime_kill().is_some();
     let Some(context) = case.kubernetes.filter(|context| context.incomplete.is_none()) else {
         return false;
     };
@@ -101,7 +113,7 @@ pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
 
 /// `kubectl delete --force`, or a later delete with a grace period of 0.
 pub(super) fn is_forced(context: &PodContext) -> bool {
-    let request = context.request.as_ref();
+    let request = context.request.as_ref().filter(|_| !context.may_miss(Unshown::FirstGrace));
     context.grace.is_some_and(|grace| grace.is_zero())
         || request.is_some_and(|request| request.grace.is_zero() || request.shortened.iter().any(|(_, grace)| grace.is_zero()))
 }
@@ -115,4 +127,25 @@ pub(super) fn is_explained(case: &Case<'_>, context: &PodContext) -> bool {
         true => request.skew.is_some() && request.latest <= kill.at,
         false => context.grace_end(stop).is_some_and(|end| end <= kill.at),
     })
+}
+
+/// The stop may have begun with a signal before the one that was observed, in a gap or with a lost record: what is measured from that one on
+/// is only the least.
+pub(in crate::verdict) fn may_have_begun_before(case: &Case<'_>) -> bool {
+    !earlier_stops(case).is_empty()
+}
+
+/// Where the first stop signal may be hidden.
+pub(super) fn earlier_stops(case: &Case<'_>) -> Vec<Hole> {
+    let is_excused = |until: Boot| was_not_asked_before(case, until);
+    let hides = |hole: &&Hole| hole.why != ledger::Origin::Gap || !hole.to.is_some_and(is_excused);
+    case.missing.of(Claim::FirstStop).filter(hides).copied().collect()
+}
+
+/// The observation began after the process, so recently that a stop signal may have come before, and nothing rules that out. Not
+/// proven by a handler that did not run: a signal that was handled leaves no trace.
+pub(in crate::verdict) fn may_have_been_stopped_before(case: &Case<'_>) -> bool {
+    case.missing
+        .late_start()
+        .is_some_and(|since| !was_not_asked_before(case, since))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::ask::Ask;
 use super::cause::unknown;
+use super::context::{earlier_stops, may_have_been_stopped_before};
 use super::finding::{Finding, Missing};
-use super::first_stop::{earlier_stops, may_have_been_stopped_before};
 use crate::event::Kind;
 use crate::ledger::{self, Claim, Hole, not_kept};
 use crate::termination::Role;

@@ -152,10 +152,14 @@ pub(in crate::verdict) enum Missing {
     Program,
     /// Of a unit's process that began unobserved, nothing shows whether it was the main process or a command before or after that.
     Main,
+    /// Whether the program, or a process from outside, had started the victim of an OOM kill.
+    Victim,
     /// The kernel sent a SIGKILL, and no evidence shows why.
     KernelKill,
     /// A deletion request, or one with a shorter grace period.
     Request,
+    /// Whether what a deletion gave, or the node's shutdown, ended first.
+    RequestTime,
     /// No status named the container: its hook, or that it is the sandbox.
     Name,
 }

@@ -10,9 +10,9 @@ use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::ledger::Claim;
-use crate::termination::{Forward, Inside, Killed, RaisedAgain, Role, Stop};
+use crate::termination::{Forward, InnerKill, Inside, Killed, RaisedAgain, Role, Stop};
 use crate::time::Boot;
-use crate::tolerances::{AFTER_DISCARD, NO_TIME, ONLY_WAITED, REFLEX};
+use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, ONLY_WAITED, REFLEX};
 use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
 
@@ -91,7 +91,7 @@ pub(super) fn killed_after(case: &Case<'_>, cause: Cause) -> Option<Finding> {
 
 /// The main process exited after its stop signal: a process inside did not stop as it should.
 pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
-    let stop = case.stop().filter(|stop| stop.result != SignalResult::Ignored)?;
+    let stop = case.stop().filter(|stop| !stop.is_discarded())?;
     let forwards = &case.inside.forwards;
     let first = |is: &dyn Fn(&Forward) -> bool| forwards.iter().position(is);
     if let Some(of) = first(&|forward| crashed(case, forward)) {
@@ -122,9 +122,13 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     }
     let code = case.exit?.status.code()?;
     let failed = |forward: &Forward| is_child_of_main(case, forward) && status(forward) == Some(ExitStatus::Exited(code));
-    let is_failure = code != 0 && u32::from(code) != 128 + u32::from(stop.signal.number());
-    if is_failure {
+    if is_error(code, stop.signal) {
         let failed = forwards.iter().position(failed)?;
+        return Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)));
+    }
+    if code != 0
+        && let Some(failed) = first(&|forward| failed_below_shell(case, forward))
+    {
         return Some(inside(Exit::NonzeroExit, cause, Why::Inside(InnerEnd::Nonzero, failed)));
     }
     let of = first(&|forward| is_of_pool(case, forward))?;
@@ -197,9 +201,11 @@ fn of_daemon(cause: Cause) -> Cause {
     }
 }
 
-/// Nobody stopped the subject, and the main process passes on how a program below it ended, or hides that: a process from outside had ended it.
+/// Nobody stopped the subject, or the kernel discarded that stop, and the main process passes on how a program below it ended, or hides
+/// that: a process from outside had ended it.
 pub(super) fn killed_then_failed(case: &Case<'_>, _: &Finding) -> Option<Finding> {
-    let child = case.failed_child.filter(|_| case.stop().is_none())?;
+    let is_by_itself = case.stop().is_none_or(Stop::is_discarded);
+    let child = case.failed_child.filter(|_| is_by_itself)?;
     let has_failed = case.exit.is_some_and(|exit| exit.status != ExitStatus::Exited(0));
     let is_it = |killed: &Killed| killed.kill.role == Role::Other && killed.process.is(&child.process);
     let killed = case
@@ -346,7 +352,11 @@ pub(in crate::verdict) fn outlived_main(case: &Case<'_>, forward: &Forward) -> b
     };
     let by_end = match kill.role {
         Role::Kernel => main.is_ns_init && main.tgid == kill.sender.tgid,
-        Role::Runtime => !main.is_ns_init && matches!(case.subject, Subject::Container { .. }),
+        Role::Runtime => match case.subject {
+            Subject::Container { .. } => !main.is_ns_init,
+            // One with clients has a rule of its own: `killed_below`.
+            Subject::Unit { .. } => kill.at.since(case.end) <= CHILD_REACH && !forward.served,
+        },
         _ => false,
     };
     by_end && kill.at >= case.end
@@ -356,16 +366,23 @@ fn in_time(case: &Case<'_>, forward: &Forward) -> bool {
     forward.exit.is_some_and(|exit| exit.at <= case.end)
 }
 
-/// A supervisor has a grace period of its own.
+/// A supervisor has a grace period of its own. It may signal the group of a job, in which a shell is the job's parent, and leave the second
+/// signal to another process than the first, as the `pkill` of a script.
 fn killed_by_its_supervisor(case: &Case<'_>, forward: &Forward) -> bool {
-    let by = forward
-        .kill
-        .filter(|kill| kill.role == Role::Inside)
-        .map(|kill| kill.sender.tgid);
-    let is_supervisor = |by: Pid| by == forward.sender.tgid && by == forward.parent;
     // PID 1 may exit without waiting for the end that it has sent.
-    let in_time = forward.kill.is_some_and(|kill| kill.at <= case.end);
-    by.is_some_and(is_supervisor) && in_time && signal(forward) == Some(Signal::KILL)
+    let by_inside = |kill: &InnerKill| kill.role == Role::Inside && kill.at <= case.end && !kill.signal.is_fault();
+    let Some(kill) = forward.kill.filter(by_inside) else {
+        return false;
+    };
+    let by = kill.sender.tgid;
+    let of_group = || {
+        let is_shell = |other: &Forward| other.target.tgid == forward.parent && is_from_parent(other, by);
+        case.inside.forwards.iter().any(is_shell)
+    };
+    let is_sender = by == forward.sender.tgid && (by == forward.parent || of_group());
+    // An application disposes of its helper at once.
+    let is_its = is_sender || forward.killed_by_own && kill.at.since(forward.at) > NO_TIME;
+    is_its && signal(forward) == Some(kill.signal)
 }
 
 /// The process that the default action terminated, if the main process did nothing but wait for it: an init reads the signal without a
@@ -376,20 +393,26 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     let code = case.exit?.status.reported_code();
     let of_init = |forward: &Forward| {
         let is_its_code = code == 128 + i32::from(forward.signal.number());
-        is_child_of_main(case, forward) && by_default(case, forward) && is_its_code && !has_finished_below(case, forward)
+        is_child_of_main(case, forward) && by_default(case, forward) && is_its_code && !has_exited_below(case, forward)
     };
     let reads_without_handler = stop.handler_entered.is_none() && (stop.state.blocked || stop.state.sigwait);
     if reads_without_handler && let Some(found) = forwards.iter().position(of_init) {
         return Some((found, Proof::Whole));
     }
     let main = case.main()?;
+    let is_apart = |forward: &Forward| forward.target.comm != main.comm && forward.target.comm != forward.sender.comm;
+    // Beside a program that closes its listener, too: no helper, or one whose work was lost.
+    let has_cut =
+        |forward: &Forward| forward.has_cut && by_default(case, forward) && is_apart(forward) && !is_of_pool(case, forward);
+    if let Some(found) = forwards.iter().position(has_cut) {
+        return Some((found, Proof::Whole));
+    }
     let serves = case.traffic().listeners.iter().any(|listener| !listener.by_exit);
     // Whatever the processes between did: nobody closed a listener, and this one had clients when the signal ended it.
     let served = |forward: &Forward| forward.served && by_default(case, forward) && forward.target.comm != main.comm;
     if !serves && let Some(found) = forwards.iter().position(served) {
         return Some((found, Proof::NoListenerClosed));
     }
-    let is_apart = |forward: &Forward| forward.target.comm != main.comm && forward.target.comm != forward.sender.comm;
     let is_relay = |forward: &Forward| relays(case, forward);
     let waits_only = reads_without_handler && !forwards.iter().any(is_relay);
     let mut last = forwards.iter().filter(|forward| !is_relay(forward));
@@ -408,16 +431,27 @@ fn terminated(case: &Case<'_>, stop: &Stop) -> Option<(usize, Proof)> {
     Some((forwards.iter().position(is_supervised)?, proof))
 }
 
-/// All that got the signal below it ended well by themselves, as the program of a shell in a group that an init signals as a whole: the shell
+/// All that got the signal below it exited by themselves, as the program of a shell in a group that an init signals as a whole: the shell
 /// only waited.
-fn has_finished_below(case: &Case<'_>, forward: &Forward) -> bool {
+fn has_exited_below(case: &Case<'_>, forward: &Forward) -> bool {
     let of = forward.target.tgid;
     let mut children = case.inside.forwards.iter().filter(|other| other.parent == of).peekable();
-    let is_good = |child: &Forward| {
-        let code = status(child).and_then(ExitStatus::code);
-        code.is_some_and(|code| code == 0 || u32::from(code) == 128 + u32::from(child.signal.number()))
-    };
-    children.peek().is_some() && children.all(|child| is_good(child) && in_time(case, child))
+    let has_exited = |child: &Forward| code(child).is_some() && in_time(case, child);
+    children.peek().is_some() && children.all(has_exited)
+}
+
+/// It exited with an error below a shell that the default action ended: the code of the shell hides its own.
+fn failed_below_shell(case: &Case<'_>, forward: &Forward) -> bool {
+    let is_shell = |other: &Forward| is_child_of_main(case, other) && by_default(case, other);
+    let is_parent = |other: &Forward| other.target.tgid == forward.parent && is_shell(other);
+    code(forward).is_some_and(|code| is_error(code, forward.signal))
+        && in_time(case, forward)
+        && case.inside.forwards.iter().any(is_parent)
+}
+
+/// Neither 0 nor the code of that signal.
+fn is_error(code: u8, stop: Signal) -> bool {
+    code != 0 && u32::from(code) != 128 + u32::from(stop.number())
 }
 
 /// What shows that the processes between did nothing but wait.
@@ -444,8 +478,11 @@ fn relays(case: &Case<'_>, forward: &Forward) -> bool {
 
 /// Whether the target of `forward` sent `other` to its own child.
 fn is_from(other: &Forward, forward: &Forward) -> bool {
-    let of = forward.target.tgid;
-    other.sender.tgid == of && other.parent == of
+    is_from_parent(other, forward.target.tgid)
+}
+
+fn is_from_parent(forward: &Forward, parent: Pid) -> bool {
+    forward.sender.tgid == parent && forward.parent == parent
 }
 
 /// The signal's default action terminated it, at once or after a handler that only raised the signal again.
@@ -461,6 +498,10 @@ fn is_child_of_main(case: &Case<'_>, forward: &Forward) -> bool {
 
 fn status(forward: &Forward) -> Option<ExitStatus> {
     forward.exit.map(|exit| exit.status)
+}
+
+fn code(forward: &Forward) -> Option<u8> {
+    status(forward)?.code()
 }
 
 fn signal(forward: &Forward) -> Option<Signal> {

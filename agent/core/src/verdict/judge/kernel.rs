@@ -9,7 +9,7 @@ use crate::attribute::Subject;
 use crate::event::{Disposition, ExitStatus, Kind, SignalResult};
 use crate::ids::Signal;
 use crate::ledger::Claim;
-use crate::termination::{Fatal, Killed, Role, Stop};
+use crate::termination::{Fatal, Killed, OomKill, Role, Stop};
 use crate::time::Boot;
 use crate::tolerances::OOM_CHILD_REACH;
 use crate::verdict::case::Case;
@@ -53,7 +53,12 @@ pub(super) fn raised_after_child(case: &Case<'_>, _: &Finding) -> Found {
 
 pub(super) fn reraised(case: &Case<'_>, _: &Finding) -> Found {
     fatal_stop(case)?.handler_entered?;
-    Some(finding(Exit::Clean, cause(case, Cause::Unknown), Why::Reraised, CLEAN))
+    Some(finding(
+        Exit::Clean,
+        cause(case, Cause::Unknown),
+        Why::Reraised,
+        rests_of_clean(case),
+    ))
 }
 
 /// The stop signal was fatal, unless the process later raised the same signal itself.
@@ -149,7 +154,7 @@ pub(super) fn signalled(case: &Case<'_>, _: &Finding) -> Found {
 /// Of an exit with an error: the child's end is the reason.
 pub(super) fn failed_by_oom(case: &Case<'_>, _: &Finding) -> Found {
     code(case).filter(|code| *code != 0)?;
-    oom_child(case)
+    oom_child_or_open(case)
 }
 
 pub(super) fn ended_inside(case: &Case<'_>, _: &Finding) -> Found {
@@ -176,12 +181,7 @@ pub(super) fn stopped(case: &Case<'_>, _: &Finding) -> Found {
         SignalResult::Ignored => Why::StoppedAfterDiscard,
         _ => Why::Stopped,
     };
-    let rests = if case.inside.forwards.is_empty() {
-        CLEAN
-    } else {
-        CLEAN_INSIDE
-    };
-    Some(finding(Exit::Clean, cause(case, Cause::Completed), why, rests))
+    Some(finding(Exit::Clean, cause(case, Cause::Completed), why, rests_of_clean(case)))
 }
 
 /// 128 + n can be the code of a handled stop signal. Any other code is an error with a stop signal, too: only the cause may be in doubt, also
@@ -227,7 +227,7 @@ pub(super) fn raised_then_failed(case: &Case<'_>, _: &Finding) -> Found {
 
 /// A reader of a blocked signal (signalfd, sigwait) handles it without a handler.
 fn reads(stop: &Stop) -> bool {
-    (stop.state.blocked || stop.state.sigwait) && stop.result != SignalResult::Ignored
+    (stop.state.blocked || stop.state.sigwait) && !stop.is_discarded()
 }
 
 /// Another process may have had the worse end, also one to which the main process sent the signal on, unseen.
@@ -271,12 +271,7 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
 
 /// The OOM killer killed another process during the stop, or so shortly before the exit that the exit follows from it.
 fn oom_child(case: &Case<'_>) -> Option<Finding> {
-    let end = case.exit?.at;
-    let stop = case.stop().map_or(end, |stop| stop.at).min(end.minus(OOM_CHILD_REACH));
-    let mut victims = case
-        .oom()
-        .iter()
-        .filter(|oom| !oom.is_main() && !oom.role.is_from_outside() && stop <= oom.at && oom.at <= end);
+    let mut victims = ooms_below(case).filter(|oom| oom.role.is_programs());
     let first = victims.next()?;
     // A child of the main process is its own. Any other may have come from outside, by an exec whose record is lost.
     let rests = match first.of_main || victims.any(|oom| oom.of_main) {
@@ -286,12 +281,55 @@ fn oom_child(case: &Case<'_>) -> Option<Finding> {
     Some(finding(Exit::OomChild, Cause::Oom, Why::OomChild, rests))
 }
 
+/// The victims that are the program's, or may be.
+fn ooms_below<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a OomKill> {
+    let end = case.exit.map(|exit| exit.at);
+    let from = end.map(|end| case.stop().map_or(end, |stop| stop.at).min(end.minus(OOM_CHILD_REACH)));
+    let is_in_time = move |at: Boot| from <= Some(at) && Some(at) <= end;
+    let ooms = case.oom().iter();
+    ooms.filter(move |oom| !oom.is_main() && !oom.role.is_from_outside() && is_in_time(oom.at))
+}
+
+/// The only victims are some of which nothing shows whether they were the program's.
+fn is_oom_child_open(case: &Case<'_>) -> bool {
+    ooms_below(case).next().is_some() && ooms_below(case).all(|oom| !oom.role.is_programs())
+}
+
 pub(super) fn oom_child_of_clean(case: &Case<'_>, found: &Finding) -> Found {
-    (found.exit == Exit::Clean).then(|| oom_child(case))?
+    if found.exit != Exit::Clean {
+        return None;
+    }
+    oom_child_or_open(case)
+}
+
+fn oom_child_or_open(case: &Case<'_>) -> Option<Finding> {
+    let is_open = is_oom_child_open(case);
+    oom_child(case).or_else(|| is_open.then(|| unknown(case, Missing::Victim)))
 }
 
 fn clean(case: &Case<'_>, why: Why) -> Finding {
-    finding(Exit::Clean, cause(case, Cause::Completed), why, CLEAN_INSIDE)
+    finding(
+        Exit::Clean,
+        cause(case, Cause::Completed),
+        why,
+        unless_helpers_ended(case, CLEAN_INSIDE),
+    )
+}
+
+fn rests_of_clean(case: &Case<'_>) -> &'static [Ask] {
+    let otherwise = if case.inside.forwards.is_empty() {
+        CLEAN
+    } else {
+        CLEAN_INSIDE
+    };
+    unless_helpers_ended(case, otherwise)
+}
+
+fn unless_helpers_ended(case: &Case<'_>, otherwise: &'static [Ask]) -> &'static [Ask] {
+    match case.inside.ended_by_default {
+        true => CLEAN_OF_HELPERS,
+        false => otherwise,
+    }
 }
 
 /// 128 + n of a signal that can stop a container: any but SIGKILL and the ones that pause a process.

@@ -16,7 +16,7 @@ fn killer<'a>(case: &Case<'a>) -> Option<&'a Kill> {
     case.kill().filter(|_| case.was_killed())
 }
 
-/// The victim is the main process, and no other sender's SIGKILL came first (an exiting process can be marked, too).
+/// The victim is the main process, and no other sender's SIGKILL came first.
 pub(super) fn oom_killed(case: &Case<'_>, _: &Finding) -> Found {
     let victim = case.oom().iter().find(|oom| oom.is_main())?;
     let by_kill = case.exit.is_none() || case.was_killed();
@@ -25,7 +25,8 @@ pub(super) fn oom_killed(case: &Case<'_>, _: &Finding) -> Found {
         .is_some_and(|kill| kill.sender.role != Role::Kernel && kill.at < victim.at);
     // The kernel's own SIGKILL took effect, so no other came first.
     let by_kernel = case.kill().is_some_and(|kill| kill.sender.role == Role::Kernel);
-    let rests = if by_kernel { PROVEN } else { NO_SIGNAL };
+    // An exiting process can be marked, too: without the kernel's SIGKILL, another's may have come first, also before the observation.
+    let rests = if by_kernel { PROVEN } else { NO_SIGNAL_NOR_STOP };
     (by_kill && !killed_before).then(|| finding(Exit::OomKilled, Cause::Oom, Why::Oom, rests))
 }
 
@@ -82,8 +83,8 @@ pub(super) fn forced(case: &Case<'_>, _: &Finding) -> Found {
 
 pub(super) fn killed_by_other(case: &Case<'_>, _: &Finding) -> Found {
     let kill = killer(case).filter(|kill| matches!(kill.sender.role, Role::Other | Role::Inside))?;
-    // It may be a manual stop whose signal a gap has hidden. What was long before the observation is not of it.
-    let rests = match case.stop().is_none() && may_stop(case, kill) && !case.gaps.late_start {
+    // It may be a manual stop whose signal came before the observation, or in a gap.
+    let rests = match case.stop().is_none() && may_stop(case, kill) {
         true => NO_SIGNAL_NOR_STOP,
         false => NO_SIGNAL,
     };

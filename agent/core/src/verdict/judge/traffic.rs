@@ -9,17 +9,17 @@ pub fn traffic(traffic: &Traffic) -> TrafficAxis {
         TrafficAxis::Cut
     } else if traffic.reset.count > 0 {
         TrafficAxis::Reset
-    } else if traffic.refused.count > 0 && !traffic.only_new_peers_refused() {
+    } else if traffic.refused.all.count > 0 && !traffic.only_new_peers_refused() {
         TrafficAxis::Refused
     } else if traffic.rejected.count > 0 {
         TrafficAxis::ProxyRejected
-    } else if traffic.refused.count > 0 {
+    } else if traffic.refused.all.count > 0 {
         TrafficAxis::RefusedNewPeers
     } else if !traffic.observed {
         TrafficAxis::Unknown
-    } else if traffic.undecided.count > 0 {
+    } else if traffic.undecided.all.count > 0 {
         TrafficAxis::Undecided
-    } else if traffic.other_sockets || traffic.unlooked.is_some() {
+    } else if traffic.unseen.may_have_others() {
         TrafficAxis::Unknown
     } else {
         TrafficAxis::Quiet

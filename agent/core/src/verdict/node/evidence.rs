@@ -14,7 +14,7 @@ const LINES: usize = 32;
 pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
     let mut lines = signs(facts);
     let mut add = |at: Boot, source: Source, text: String| lines.push(Evidence { at, source, text });
-    if let Some(delay) = facts.delay {
+    if let Some(delay) = facts.logind.delay {
         if let Some(limit) = delay.limit {
             add(
                 delay.begin,
@@ -31,7 +31,7 @@ pub(super) fn list(facts: &NodeShutdownFacts) -> Vec<Evidence> {
             );
         }
     }
-    for lock in facts.locks.iter().take(LINES) {
+    for lock in facts.logind.locks.iter().take(LINES) {
         let of = lock_text(&lock.lock);
         match lock.taken {
             Some(at) => add(at, Source::Bus, format!("{of}: taken")),

@@ -129,7 +129,7 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         () if gaps.bus.is_some() => unknown(Missing::Bus(gaps.bus.clone().unwrap_or_default())),
         () if gaps.observation => unknown(Missing::Gap),
         () if gaps.pods => unknown(Missing::Pods),
-        () if facts.more_pods > 0 => unknown(Missing::TooManyPods),
+        () if facts.unlisted.more > 0 => unknown(Missing::TooManyPods),
         () if facts.others().any(|pod| pod.is_unsure) || gaps.exits => unknown(Missing::Exits),
         () if open() && facts.ending == Ending::ObservationEnded => unknown(Missing::ObservationEnded),
         () if open() && gaps.agent_ended => unknown(Missing::AgentEnded),
@@ -141,14 +141,14 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
 }
 
 fn no_lock(facts: &NodeShutdownFacts) -> NoLock {
-    let Some(Ok(config)) = &facts.kubelet.config else {
+    let Some(config) = facts.kubelet.configured() else {
         return match facts.kubelet.dropped {
             true => NoLock::Dropped,
             false => NoLock::NotKnown,
         };
     };
     let needed = config.needed();
-    match facts.delay.and_then(|delay| delay.limit) {
+    match facts.logind.delay.and_then(|delay| delay.limit) {
         _ if facts.kubelet.dropped => NoLock::Dropped,
         _ if needed.is_zero() => NoLock::ZeroPeriods,
         Some(limit) if limit < needed => NoLock::Limit(limit, needed),
@@ -159,7 +159,7 @@ fn no_lock(facts: &NodeShutdownFacts) -> NoLock {
 /// A cancelled shutdown is worth a look if the kubelet had terminated pods by then: it does not start them again.
 fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
     match row.outcome {
-        ShutdownOutcome::Cancelled if facts.others().any(|pod| pod.ended.is_some()) => Severity::Warning,
+        ShutdownOutcome::Cancelled if facts.may_have_ended_pods() => Severity::Warning,
         ShutdownOutcome::Graceful if facts.loss().lost() > 0 => Severity::Warning,
         // A host without a kubelet has no pods to lose.
         ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
@@ -171,6 +171,6 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
 fn had_nothing_to_lose(row: &table::Row, facts: &NodeShutdownFacts) -> bool {
     let is_about_pods = matches!(row.outcome, ShutdownOutcome::Bypassed | ShutdownOutcome::Unprotected);
     let gaps = &facts.gaps;
-    let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.more_pods == 0;
-    is_about_pods && are_known && facts.ignored_losers == 0 && !facts.others().any(|pod| facts.may_lose(pod))
+    let are_known = facts.kubelet.is_there && !gaps.pods && !gaps.observation && facts.unlisted.more == 0;
+    is_about_pods && are_known && facts.unlisted.ignored_losers == 0 && !facts.others().any(|pod| facts.may_lose(pod))
 }

@@ -19,7 +19,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
     match why {
         Why::Graceful => clients::remedy(facts),
         Why::PlanCancelled => None,
-        Why::Cancelled if ended(facts) == 0 => None,
+        Why::Cancelled if !facts.may_have_ended_pods() => None,
         Why::Cancelled => Some(
             "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
              them again"
@@ -29,6 +29,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
             "look at the log of the power supply, the hypervisor or the cloud provider at that time; if the provider switches machines off \
              after a time limit, the limit must exceed logind's delay{} and the stop of the services",
             facts
+                .logind
                 .delay
                 .and_then(|delay| delay.limit)
                 .map(|limit| format!(" ({})", whole_seconds(limit)))
@@ -113,7 +114,7 @@ fn of_spoofed(facts: &NodeShutdownFacts) -> String {
         }
     };
     // The kubelet has its lock, or took a new one after a `false`.
-    let has_lock = facts.kubelet_holds() && facts.gaps.bus.is_none();
+    let has_lock = facts.logind.kubelet_holds() && facts.gaps.bus.is_none();
     let restart = if has_lock {
         ""
     } else {
@@ -124,8 +125,8 @@ fn of_spoofed(facts: &NodeShutdownFacts) -> String {
 
 /// The kubelet had less time than its periods: why.
 fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
-    let delay = facts.delay?;
-    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
+    let delay = facts.logind.delay?;
+    let config = facts.kubelet.configured()?;
     if let Some(limit) = delay.limit.filter(|limit| delay.expired && *limit < config.needed()) {
         return Some(format!(
             "raise logind's InhibitDelayMaxSec from {} to {}, which the kubelet's periods need",
@@ -133,7 +134,7 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
             whole_seconds(config.needed())
         ));
     }
-    let released = facts.kubelet_lock()?.released?;
+    let released = facts.logind.kubelet_lock()?.released?;
     (released.since(delay.begin) + BUS_APART < config.needed()).then(|| {
         format!(
             "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
@@ -146,7 +147,7 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
 
 /// The settings that give the pod so much more time. The critical pods' period is a part of the total.
 fn raise(facts: &NodeShutdownFacts, pod: &PodInShutdown, by: Duration) -> Option<String> {
-    let config = facts.kubelet.config.as_ref()?.as_ref().ok()?;
+    let config = facts.kubelet.configured()?;
     let total = whole_seconds(config.needed() + by);
     let limit = format!("logind's InhibitDelayMaxSec to at least {total}");
     let priority = pod.priority?;

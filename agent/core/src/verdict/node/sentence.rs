@@ -3,7 +3,7 @@
 use super::clients;
 use super::why::{Missing, NoLock, Why};
 use super::words::{NAMED, blockers, lock_text, names, sender_text};
-use crate::node::{CRITICAL_PRIORITY, KubeletShutdown, ShutdownKind};
+use crate::node::{CRITICAL_PRIORITY, ShutdownKind};
 use crate::shutdown::{Cut, Ending, NodeShutdownFacts, PodInShutdown};
 use crate::verdict::words::{many, seconds, were, whole_seconds};
 
@@ -50,9 +50,9 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
                 .cancelled
                 .map(|at| format!(" {} after its announcement", seconds(at.since(facts.begin))));
             let pods = match ended(facts) {
-                0 if facts.kubelet.is_there => format!("; {} was terminated by then", no_pod(facts)),
+                0 if facts.kubelet.is_there && facts.knows_pods() => format!("; {} was terminated by then", no_pod(facts)),
                 0 => String::new(),
-                count => format!("; {} terminated by then", were(count, "pod")),
+                count => format!("; {}{} terminated by then", at_least(facts), were(count, "pod")),
             };
             format!("the {what} was cancelled{}{pods}", after.unwrap_or_default())
         }
@@ -117,7 +117,7 @@ fn unprotected(facts: &NodeShutdownFacts, why: &NoLock, what: &str) -> String {
 }
 
 fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
-    let Some(delay) = facts.delay else {
+    let Some(delay) = facts.logind.delay else {
         return format!("the {what} was announced by logind");
     };
     let lasted = delay.end.map(|end| seconds(end.since(delay.begin)));
@@ -131,7 +131,7 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     let needed = facts.others().filter_map(|pod| pod.ended).max();
     let needed = needed.map(|last| format!(" within {}", seconds(last.since(delay.begin))));
     let pods = match count {
-        0 if !facts.own_ran => format!("{} ran", no_pod(facts)),
+        0 if !facts.unlisted.own_ran => format!("{} ran", no_pod(facts)),
         0 => format!("{} ran besides epitaph's own", no_pod(facts)),
         1 => format!("1 pod terminated{}", needed.unwrap_or_default()),
         count => format!("all pods ({count}) terminated{}", needed.unwrap_or_default()),
@@ -154,9 +154,17 @@ fn graceful(facts: &NodeShutdownFacts, what: &str) -> String {
     format!("the {what} was announced by logind, and {pods}{}{held}{late}", phases(facts))
 }
 
+/// Before a number of pods that have ended.
+fn at_least(facts: &NodeShutdownFacts) -> &'static str {
+    match facts.knows_pods() {
+        true => "",
+        false => "at least ",
+    }
+}
+
 /// Pods whose owners want no reports are not in the list, and may have run.
 fn no_pod(facts: &NodeShutdownFacts) -> &'static str {
-    match facts.ignored_pods {
+    match facts.unlisted.ignored {
         0 => "no pod",
         _ => "no pod that is reported",
     }
@@ -165,7 +173,7 @@ fn no_pod(facts: &NodeShutdownFacts) -> &'static str {
 fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
     let total = facts.others().count();
     let (count, names) = names(facts.others().filter(|pod| pod.cut.is_some()), had);
-    let expired = match facts.delay {
+    let expired = match facts.logind.delay {
         Some(delay) if delay.expired => {
             let limit = delay.limit.map(whole_seconds).unwrap_or_default();
             let late = late(facts);
@@ -188,7 +196,7 @@ fn truncated(facts: &NodeShutdownFacts, what: &str) -> String {
 
 /// Who still held a lock when logind's delay was over.
 fn late(facts: &NodeShutdownFacts) -> Vec<&str> {
-    let late = facts.locks.iter().filter(|lock| lock.outlasted);
+    let late = facts.logind.locks.iter().filter(|lock| lock.outlasted);
     late.map(|lock| lock.lock.who.as_str()).collect()
 }
 
@@ -199,17 +207,18 @@ fn spoofed(facts: &NodeShutdownFacts) -> String {
         count => format!(" {count} times"),
     };
     let pods = match ended(facts) {
-        0 if facts.kubelet.is_there => format!("; {} terminated", no_pod(facts)),
+        0 if facts.kubelet.is_there && facts.knows_pods() => format!("; {} terminated", no_pod(facts)),
         0 => String::new(),
         _ if facts.kubelet.held == Some(false) => {
             "; the kubelet held no lock, and without a lock the kubelet ignores the signal".to_owned()
         }
         count => format!(
-            "; the kubelet acted on it: {count} of {} terminated",
+            "; the kubelet acted on it: {}{count} of {} terminated",
+            at_least(facts),
             many(facts.others().count() as u64, "pod")
         ),
     };
-    let dropped = facts.kubelet_let_go().filter(|_| facts.kubelet.held == Some(true));
+    let dropped = facts.logind.kubelet_let_go().filter(|_| facts.kubelet.held == Some(true));
     let dropped = dropped.map(|at| {
         let after = seconds(at.since(facts.begin));
         format!("; the kubelet released its lock {after} later, and takes no new lock until it restarts")
@@ -341,12 +350,8 @@ fn phases(facts: &NodeShutdownFacts) -> String {
 
 /// By two periods, not by the pods' priorities.
 pub(super) fn is_legacy(facts: &NodeShutdownFacts) -> bool {
-    let config = facts.kubelet.config.as_ref();
-    config.is_some_and(|config| {
-        config
-            .as_ref()
-            .is_ok_and(|config: &KubeletShutdown| config.by_priority.is_empty())
-    })
+    let config = facts.kubelet.configured();
+    config.is_some_and(|config| config.by_priority.is_empty())
 }
 
 fn had(pod: &PodInShutdown) -> String {

@@ -97,9 +97,9 @@ pub const TABLE: [Row; 9] = [
         outcome: ShutdownOutcome::Graceful,
         unclean: false,
         severity: Severity::Info,
-        meaning: "logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement. A pod that has its time can lose requests all the same, because its endpoints may stay ready until the pod has ended: where clients lost connections, the sentence has their number by workload, and the severity is warning.",
+        meaning: "logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement. Clients can lose requests all the same, because a pod's endpoints may stay ready until the pod has ended: where clients lost connections, the sentence has their number by workload, and the severity is warning.",
         proof: "PrepareForShutdown of logind, the kubelet's lock and its release in time, and the exit of every pod that ran or was started meanwhile, none by an early SIGKILL.",
-        remedy: "Nothing, if no client lost a connection; otherwise drain the node before its shutdown. Each pod has its own verdict.",
+        remedy: "Nothing, if no client lost a connection. Otherwise run `kubectl drain NODE` before the shutdown: this command evicts the pods, and the endpoints of an evicted pod stop being ready at once, so that Services send clients to other pods. Each pod has its own verdict.",
     },
     Row {
         headline: "unknown",

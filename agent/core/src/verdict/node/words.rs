@@ -30,6 +30,7 @@ pub(super) fn name(of: &Workload) -> String {
 /// Who blocks.
 pub(super) fn blockers(facts: &NodeShutdownFacts) -> impl Iterator<Item = &Inhibitor> {
     let locks = facts
+        .logind
         .locks
         .iter()
         .filter(|lock| lock.released.is_none())

@@ -1,22 +1,19 @@
 //! What clients met.
 
-use crate::termination::{ClientPeer, PeerPlace, RefusedSource, Traffic, Unlooked};
+use crate::kubernetes::Unshown;
+use crate::termination::{ClientPeer, PeerPlace, RefusedSource, Traffic, Unlooked, UnseenTraffic};
 use crate::verdict::case::Case;
+use crate::verdict::own_time;
 use crate::verdict::words::{at_least, clients_were, many, peer_name, seconds, subject};
-use crate::verdict::{Exit, TrafficAxis};
+use crate::verdict::{Cause, Exit, TrafficAxis};
 
 pub(super) fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<String> {
     let traffic = case.traffic();
     let mut clauses = Vec::new();
     if traffic.cut.count > 0 {
-        let unanswered = match traffic.cut_unanswered {
-            0 => String::new(),
-            1 if traffic.cut.count == 1 => ", with an unanswered request".to_owned(),
-            n if n == traffic.cut.count => ", all with an unanswered request".to_owned(),
-            n => format!(", {n} of them with an unanswered request"),
-        };
+        let all = if traffic.cut.count == 1 { "" } else { "all " };
         clauses.push(format!(
-            "{} dropped at exit{unanswered}",
+            "{} dropped at exit, {all}with an unanswered request",
             clients_were(traffic, traffic.cut.count, "open connection")
         ));
     }
@@ -33,7 +30,7 @@ pub(super) fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<Str
         ));
     }
     clauses.extend(refused(traffic));
-    if traffic.undecided.count > 0 {
+    if traffic.undecided.all.count > 0 {
         clauses.push(undecided(traffic));
     }
     if traffic.rejected.count > 0 {
@@ -47,6 +44,41 @@ pub(super) fn clients(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Vec<Str
     clauses
 }
 
+/// For refused clients of a pod whose deletion nobody requested: proxies send clients elsewhere only from a request on.
+pub(super) fn without_a_request(case: &Case<'_>, cause: Cause) -> String {
+    const ELSEWHERE: &str = "run another replica, and add a readiness probe that fails early";
+    let since = match case.stop() {
+        Some(_) => "after the stop signal",
+        None => "before the exit",
+    };
+    match cause {
+        Cause::RestartInPlace => format!("while the pod restarted in place, where a preStop sleep does not help: {ELSEWHERE}"),
+        Cause::Liveness | Cause::Startup | Cause::Restart => {
+            format!("while the container restarted, where a preStop sleep does not help: {ELSEWHERE}")
+        }
+        Cause::NodeShutdown => format!(
+            "after the listener closed, while proxies did not know that the node was shutting down: drain the node first (`kubectl drain`), \
+             or keep accepting {since} until clients stop connecting"
+        ),
+        Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint | Cause::EvictedPreempted if is_given_no_time(case) => {
+            format!("while the deletion gave no time: {}", own_time::for_time(case))
+        }
+        _ if cause == Cause::Unknown || case.kubernetes.is_some_and(|context| context.may_miss(Unshown::Request)) => format!(
+            "after the listener closed; whether a deletion was requested is unknown: keep accepting {since} until clients stop connecting"
+        ),
+        _ => format!(
+            "after the listener closed, while no deletion request let the proxies send clients elsewhere: keep accepting {since} until \
+             clients stop connecting"
+        ),
+    }
+}
+
+/// The object was gone at once: no version shows the request.
+fn is_given_no_time(case: &Case<'_>) -> bool {
+    let given = case.kubernetes.and_then(|context| context.grace);
+    given.is_some_and(|given| given.is_zero())
+}
+
 fn refused(traffic: &Traffic) -> Vec<String> {
     let mut clauses = Vec::new();
     let refused = traffic.refused_clients();
@@ -54,16 +86,16 @@ fn refused(traffic: &Traffic) -> Vec<String> {
         let window = traffic.refusal_window().map_or(String::new(), |window| {
             format!(" in the {} after the listener closed", seconds(window))
         });
-        let source = match traffic.refused_source {
+        let source = match traffic.refused.source {
             RefusedSource::ClientError => " (counted only for clients on this machine that did not use a Service)",
             RefusedSource::ServerReset | RefusedSource::None => "",
         };
-        let on = if traffic.refusing_on {
+        let on = if traffic.refused.goes_on {
             ", and clients were still trying to connect when counting stopped"
         } else {
             ""
         };
-        let of = |peer: &&ClientPeer| peer.had_connected || refused.count == traffic.refused.count;
+        let of = |peer: &&ClientPeer| peer.had_connected || refused.count == traffic.refused.all.count;
         let whose = whose(traffic, refused.count, of);
         clauses.push(format!(
             "{} refused{window}{source}{whose}{on}",
@@ -86,49 +118,51 @@ fn refused(traffic: &Traffic) -> Vec<String> {
 
 /// Of a clean exit: why the traffic is unknown.
 fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> {
-    let traffic = case.traffic();
-    let is_about_others = traffic.observed && (traffic.other_sockets || traffic.unlooked.is_some());
-    let matters = case.stop().is_some() || is_about_others || traffic.unseen_clients || traffic.sent_later;
+    let Traffic { observed, unseen, .. } = case.traffic();
+    let is_about_others = *observed && unseen.may_have_others();
+    let matters = case.stop().is_some() || is_about_others || unseen.clients || unseen.sent_later || unseen.refused_before;
     if axis != TrafficAxis::Unknown || exit != Exit::Clean || !matters {
         return None;
     }
-    if traffic.sent_later && !traffic.cgroup_v1 && !traffic.unclosed && !traffic.unseen_clients {
-        return Some(
-            "the pod may have been Ready in the API after its end: whether a Service sent clients to it then is not observed"
-                .to_owned(),
-        );
-    }
-    let why = match traffic {
-        Traffic { cgroup_v1: true, .. } => format!(
+    let not_observed = |why: &str| format!("the sockets of the {} were not observed{why}", subject(case));
+    Some(match unseen {
+        UnseenTraffic { cgroup_v1: true, .. } => not_observed(&format!(
             ": socket tracking needs a cgroup v2 of its own, and this {} shares its cgroup v2 or has none",
             subject(case)
-        ),
-        Traffic { unclosed: true, .. } => {
-            " to their end: the cgroup still existed, and processes in it may close connections later".to_owned()
+        )),
+        UnseenTraffic { unclosed: true, .. } => {
+            not_observed(" to their end: the cgroup still existed, and processes in it may close connections later")
         }
-        _ => String::new(),
-    };
-    Some(match (why.as_str(), traffic.unseen_clients) {
-        ("", false) if is_about_others && !traffic.other_sockets => format!(
+        UnseenTraffic { clients: true, .. } => {
+            "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused"
+                .to_owned()
+        }
+        UnseenTraffic { sent_later: true, .. } => {
+            "the pod may have been Ready in the API after its end: whether a Service sent clients to it then is not observed"
+                .to_owned()
+        }
+        UnseenTraffic {
+            refused_before: true, ..
+        } => format!(
+            "clients were refused before, longer ago than what counts without a stop of the {}",
+            subject(case)
+        ),
+        _ if !is_about_others => not_observed(""),
+        UnseenTraffic { other_sockets: true, .. } => {
+            "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
+        }
+        UnseenTraffic { unlooked, .. } => format!(
             "whether clients used a Unix or UDP socket is not known: {}",
-            match traffic.unlooked {
+            match unlooked {
                 Some(Unlooked::TooMany) => "a process had more open files than the probes look at",
                 Some(Unlooked::NoHandler) | None => "the process reads its stop signal without a handler (signalfd or sigwait)",
             }
         ),
-        ("", false) if is_about_others => {
-            "a process served clients by a Unix or UDP socket, and what those lost is not observed".to_owned()
-        }
-        ("", true) => {
-            "the listener closed, and this kernel does not show whether clients of other machines and of Services were refused"
-                .to_owned()
-        }
-        _ => format!("the sockets of the {} were not observed{why}", subject(case)),
     })
 }
 
 fn undecided(traffic: &Traffic) -> String {
-    let (all, unheard) = (traffic.undecided.count, traffic.undecided_unheard);
+    let (all, unheard) = (traffic.undecided.all.count, traffic.undecided.unheard);
     let never = match unheard {
         0 => String::new(),
         1 => "the client of 1 connection never acknowledged the close, and may still wait".to_owned(),
@@ -137,7 +171,7 @@ fn undecided(traffic: &Traffic) -> String {
     if unheard == all {
         return never;
     }
-    let unacknowledged = match traffic.undecided_unacknowledged {
+    let unacknowledged = match traffic.undecided.unacknowledged {
         0 => "",
         1 if all - unheard == 1 => "; the client had not received all of the last answer",
         _ => "; some clients had not received all of the last answer",

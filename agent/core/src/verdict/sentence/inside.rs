@@ -10,15 +10,15 @@ use crate::ledger::Claim;
 use crate::termination::{Forward, InnerProcess, Inside, Killed, MainExit, MainProcess, Role, Unsignalled};
 use crate::time::Boot;
 use crate::verdict::case::Case;
-use crate::verdict::judge::{Blocked, Finding, InnerEnd, outlived_main, worst};
+use crate::verdict::judge::{Blocked, InnerEnd, outlived_main, worst};
 use crate::verdict::words::{self, manager, seconds, subject, target, the_runtime, upper};
-pub(super) use advice::{remedy, remedy_below, to_unsignalled, to_waited_for};
+pub(super) use advice::{REMEDIES, SentOn, killed_by_its_supervisor, spare_of};
 
 /// Programs that start no other, and that keep a container running whose service has put itself into the background: `tail -f`.
 const STANDS_IN: [&str; 3] = ["tail", "sleep", "cat"];
 
 /// GNU parallel, which runs jobs.
-const PARALLEL: &str = "parallel";
+pub(super) const PARALLEL: &str = "parallel";
 
 /// Why a daemon kills.
 const MEMORY: &str = ", because memory was running out";
@@ -121,10 +121,7 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
             )
         }
         InnerEnd::Abandoned => {
-            let ran = match forward.handler_entered {
-                Some(_) => ", whose handler ran",
-                None => "",
-            };
+            let ran = forward.handler_entered.map_or("", |_| ", whose handler ran");
             format!("{chain}{ran}; {}{}", main_end(case), then_killed(case))
         }
     }
@@ -351,7 +348,7 @@ pub(super) fn names_of_killed(case: &Case<'_>) -> String {
     )
 }
 
-fn is_killed_inside(forward: &Forward) -> bool {
+pub(super) fn is_killed_inside(forward: &Forward) -> bool {
     forward.kill.is_some_and(|kill| kill.role == Role::Inside)
 }
 
@@ -359,8 +356,9 @@ fn is_killed_inside(forward: &Forward) -> bool {
 fn killed_by(case: &Case<'_>, forward: &Forward) -> String {
     match forward.kill.filter(|_| is_killed_inside(forward)) {
         Some(kill) => format!(
-            "{} sent SIGKILL {} later",
+            "{} sent {} {} later",
             name(case.main(), &case.inside, &kill.sender),
+            kill.signal,
             seconds(kill.at.since(forward.at))
         ),
         None => killed(case),
@@ -469,7 +467,7 @@ fn name(main: Option<&MainProcess>, inside: &Inside, process: &InnerProcess) -> 
     }
 }
 
-fn names(case: &Case<'_>, of: &[InnerProcess]) -> String {
+pub(super) fn names(case: &Case<'_>, of: &[InnerProcess]) -> String {
     let mut names: Vec<String> = of.iter().map(|process| name(case.main(), &case.inside, process)).collect();
     match names.pop() {
         Some(last) if names.is_empty() => last,

@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use crate::kubernetes::{Asker, Detail, PodContext, Request, StopReason};
+use crate::kubernetes::{Detail, PodContext, Request, StopReason, Unshown};
 use crate::pod::PreStop;
-use crate::termination::Role;
-use crate::time::Boot;
-use crate::verdict::advice::with_reserve;
+use crate::verdict::Cause;
 use crate::verdict::case::Case;
-use crate::verdict::cut::{by_eviction, is_evicted};
+use crate::verdict::cut::by_eviction;
 use crate::verdict::judge::{Finding, Hook, HookEnd, Why};
+use crate::verdict::own_time::{self, asked_by, cut_sleep, grace_of_hook};
 use crate::verdict::spent::Spent;
 use crate::verdict::words::{escaped, how, quoted, seconds, whole_seconds};
-use crate::verdict::{Cause, Exit};
 
 pub(super) fn clauses(case: &Case<'_>, finding: &Finding) -> Vec<String> {
     let Some(context) = case.kubernetes else {
@@ -84,37 +82,38 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
             match took {
                 Some(took) => format!(
                     "the {name} took {took}{}{left_it}, and its result is unknown: {why}",
-                    of_the(&grace)
+                    of_the(context, had)
                 ),
                 None => format!("the result of the {name} is unknown: {why}"),
             }
+        }
+        HookEnd::Done if let Some(had) = cut_sleep(case) => {
+            format!(
+                "the {name} was cut after {}, when the grace period{grace} ended{left_it}",
+                seconds(had)
+            )
         }
         HookEnd::Done => {
             let much = hook.took.zip(had).is_some_and(|(took, grace)| took * 2 >= grace);
             if !much && left.is_none() {
                 return None;
             }
-            format!("the {name} took {}{}{left_it}", took?, of_the(&grace))
+            format!("the {name} took {}{}{left_it}", took?, of_the(context, had))
         }
     })
 }
 
-/// The grace period while the hook ran: what shortened it may have come later.
-fn grace_of_hook(context: &PodContext, end: Option<Boot>) -> Option<Duration> {
-    let shortened = |request: &&Request| context.grace.is_some_and(|grace| grace < request.grace);
-    let Some(request) = context.request.as_ref().filter(shortened) else {
-        return context.grace;
-    };
-    let by_then = |(seen, _): &&(Boot, Duration)| end.is_none_or(|end| *seen <= end);
-    let last = request.shortened.iter().rfind(by_then);
-    Some(last.map_or(request.grace, |(_, grace)| *grace))
-}
-
-fn of_the(grace: &str) -> String {
-    if grace.is_empty() {
-        String::new()
-    } else {
-        format!(" of the grace period{grace}")
+/// Of the grace period that was requested: one that was shortened while the hook ran may be shorter than what the hook took.
+fn of_the(context: &PodContext, had: Option<Duration>) -> String {
+    let Some(had) = had else { return String::new() };
+    let requested = context.request.as_ref().map(|request| request.grace);
+    match requested.filter(|requested| *requested > had) {
+        Some(requested) => format!(
+            " of the requested grace period of {}, which a later deletion shortened to {}",
+            whole_seconds(requested),
+            whole_seconds(had)
+        ),
+        None => format!(" of the grace period of {}", whole_seconds(had)),
     }
 }
 
@@ -131,7 +130,7 @@ fn starved(case: &Case<'_>, context: &PodContext, finding: &Finding) -> Option<S
     })
 }
 
-fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
+pub(super) fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
     let stop = Spent::of(case)?.stop?;
     Some(match &context.request {
         Some(request) => stop.since(request.latest),
@@ -143,7 +142,9 @@ fn waited(case: &Case<'_>, context: &PodContext) -> Option<Duration> {
 /// not know `lifecycle.stopSignal`.
 fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let own = context.stop_signal?;
-    let sent = case.stop().filter(|stop| stop.sender.role == Role::Runtime)?.signal;
+    // Which of several was the kubelet's, nothing shows.
+    let stop = case.runtime_stop().filter(|stop| !stop.by_runtime.contains(own.signal))?;
+    let sent = stop.signal;
     let where_from = match own.in_spec {
         true => "`lifecycle.stopSignal`",
         false => "the container's status",
@@ -156,77 +157,50 @@ fn other_signal(case: &Case<'_>, context: &PodContext) -> Option<String> {
     })
 }
 
-/// Of a process that was killed: whose grace period had ended.
+/// Of a process that was killed, or whose preStop sleep was cut: whose grace period had ended.
 fn overridden(case: &Case<'_>, context: &PodContext) -> Option<String> {
-    let kill = case.kill().filter(|kill| kill.sender.role == Role::Runtime)?;
-    if context.own_grace.is_some() && is_evicted(context) {
-        return by_eviction(case).map(|own| {
-            format!(
-                "the pod's grace period is {} in its spec, and the kubelet's eviction did not wait for its end",
-                whole_seconds(own)
-            )
-        });
+    let kill = case.runtime_kill();
+    let cut = kill
+        .map(|kill| kill.at)
+        .or_else(|| cut_sleep(case).and(case.stop()).map(|stop| stop.at))?;
+    if let Some(own) = by_eviction(case) {
+        return Some(format!(
+            "the pod's grace period is {} in its spec, and the kubelet's eviction did not wait for its end",
+            whole_seconds(own)
+        ));
     }
-    let request = context.request.as_ref().filter(|request| !request.grace.is_zero())?;
     // A probe's kill, or one before the request, has another grace period.
-    if context.is_by_probe() || request.earliest > kill.at {
+    if context.is_by_probe() || context.request.as_ref().is_some_and(|request| request.earliest > cut) {
         return None;
     }
+    let (own, asked) = context.overridden().filter(|_| !own_time::is_force_delete(context))?;
     Some(format!(
         "the pod's grace period is {} in its spec, {} asked for by the {}",
-        whole_seconds(request.overridden()?),
-        whole_seconds(request.grace),
-        asked_by(context, request)
+        whole_seconds(own),
+        whole_seconds(asked),
+        asked_by(context)
     ))
-}
-
-fn asked_by(context: &PodContext, request: &Request) -> &'static str {
-    match request.asker {
-        Some(Asker::ClusterAutoscaler) => "cluster autoscaler",
-        Some(Asker::Karpenter) => "deletion of Karpenter",
-        None if is_evicted_by_api(context) => "eviction",
-        None => "deletion",
-    }
-}
-
-fn is_evicted_by_api(context: &PodContext) -> bool {
-    context
-        .stop_reason
-        .as_ref()
-        .is_some_and(|reason| reason.cause == Cause::EvictedApi)
-}
-
-/// The setting by which the deletion got a shorter grace period than the pod's own; None if it did not.
-fn ask_for_more(context: &PodContext) -> Option<String> {
-    let request = context.request.as_ref().filter(|_| !context.is_by_probe())?;
-    let own = whole_seconds(request.cut_short()?);
-    let how = match request.asker {
-        Some(Asker::ClusterAutoscaler) => {
-            format!("raise `--max-graceful-termination-sec` of the cluster autoscaler to at least {own}")
-        }
-        Some(Asker::Karpenter) => "raise `terminationGracePeriod` of Karpenter's NodePool, which ended before the pod's".to_owned(),
-        None if is_evicted_by_api(context) => "leave the grace period of evictions to the pod: `--grace-period` of `kubectl drain`, \
-                       `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination \
-                       handler, or `deleteOptions.gracePeriodSeconds` of who evicts"
-            .to_owned(),
-        None => "delete without a grace period of its own: `kubectl delete` without `--grace-period`, or \
-              `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)"
-            .to_owned(),
-    };
-    Some(format!("the pod's own grace period of {own} was not given: {how}"))
 }
 
 fn shortened(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let kill = case.kill()?;
-    if context.grace.is_some_and(|grace| grace.is_zero()) || context.request.as_ref().is_some_and(|of| of.grace.is_zero()) {
-        let own = context.request.as_ref().and_then(|request| request.spec_grace);
-        return Some(if own.is_some_and(|own| own.is_zero()) {
-            "the pod's own grace period is 0 (terminationGracePeriodSeconds)".to_owned()
-        } else {
-            "the pod was force-deleted (grace period 0)".to_owned()
-        });
+    let request = context.request.as_ref();
+    let is_before = |request: &&Request| request.earliest <= kill.at && !context.may_miss(Unshown::FirstGrace);
+    if context.grace.is_some_and(|grace| grace.is_zero()) || request.filter(is_before).is_some_and(|of| of.grace.is_zero()) {
+        let own = request.and_then(|request| request.spec_grace).or(context.own_grace);
+        let is_zero_asked = context.overridden().is_some_and(|(_, asked)| asked.is_zero());
+        return match own {
+            Some(own) if own.is_zero() => Some("the pod's own grace period is 0 (terminationGracePeriodSeconds)".to_owned()),
+            // Another clause has both.
+            Some(_) if is_zero_asked && !own_time::is_force_delete(context) => None,
+            Some(own) => Some(format!(
+                "the pod was force-deleted (grace period 0, {} in its spec)",
+                whole_seconds(own)
+            )),
+            None => Some("the pod was force-deleted (grace period 0)".to_owned()),
+        };
     }
-    let request = context.request.as_ref()?;
+    let request = request?;
     let (at, grace) = request.shortened.last()?;
     let followed = request.shortened_for(kill.at).is_some();
     Some(format!(
@@ -295,126 +269,6 @@ fn incomplete(context: &PodContext, finding: &Finding) -> Option<String> {
         "the reason for the termination is unknown: {}",
         reason.escape_debug()
     ))
-}
-
-/// For a process that was killed while it was shutting down: the least that the shutdown needs.
-pub(super) fn grace_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    let context = case.kubernetes?;
-    let left = Spent::of(case)?.left?;
-    if finding.why == Why::Starved {
-        let needed = waited(case, context)? + left;
-        if let Some(ask) = ask_for_more(context) {
-            return Some(format!("the pod needs more than {}: {ask}", seconds(needed)));
-        }
-        return Some(format!(
-            "the pod needs more than {}: shorten the main containers' shutdown, or set terminationGracePeriodSeconds to at least {}",
-            seconds(needed),
-            with_reserve(needed)
-        ));
-    }
-    let field = match finding.cause {
-        Cause::Liveness => "livenessProbe.terminationGracePeriodSeconds",
-        Cause::Startup => "startupProbe.terminationGracePeriodSeconds",
-        _ => "terminationGracePeriodSeconds",
-    };
-    let end = case.kill().map_or(case.end, |kill| kill.at);
-    let shortened = context
-        .request
-        .as_ref()
-        .and_then(|request| request.shortened_for(end))
-        .is_some();
-    if finding.cause == Cause::RestartInPlace {
-        return Some(format!(
-            "the shutdown needs more than the {} that it got, and no grace period counts when the pod restarts in place: shorten the \
-             shutdown, or take `RestartAllContainers` out of the restart rules",
-            seconds(left)
-        ));
-    }
-    Some(if shortened {
-        format!(
-            "the shutdown needs more than the {} that it got: do not shorten the grace period with a second delete",
-            seconds(left)
-        )
-    } else if let Some(ask) = ask_for_more(context) {
-        format!("the shutdown needs more than the {} that it got, and {ask}", seconds(left))
-    } else if by_eviction(case).is_some() {
-        format!(
-            "the shutdown needs more than the {} that it got, and {}",
-            seconds(left),
-            of_eviction(context)
-        )
-    } else {
-        format!(
-            "the shutdown needs more than the {} that it got: raise {field}{}, or shorten the shutdown",
-            seconds(left),
-            context
-                .grace
-                .map_or(String::new(), |grace| format!(" above {}", whole_seconds(grace)))
-        )
-    })
-}
-
-/// An eviction by the kubelet takes the pod's own grace period only where a soft threshold was passed, and then at most
-/// `evictionMaxPodGracePeriod`.
-fn of_eviction(context: &PodContext) -> &'static str {
-    let detail = context.stop_reason.as_ref().and_then(|reason| reason.detail.as_ref());
-    match detail {
-        Some(Detail::OutOfResource { message }) if message.contains("low on resource") => {
-            "a hard eviction of the kubelet waits for no grace period: give the pod requests that cover its use, so that others are \
-             evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`"
-        }
-        _ => {
-            "an eviction by the kubelet waits for no grace period: keep the pod's use of memory and ephemeral storage within what it \
-             requests and is limited to"
-        }
-    }
-}
-
-/// A container that stopped cleanly may still have been stopped because of a failed probe.
-pub(super) fn probe_remedy(finding: &Finding) -> Option<String> {
-    let probe = match finding.cause {
-        Cause::Liveness => "livenessProbe",
-        Cause::Startup => "startupProbe",
-        _ => return None,
-    };
-    Some(format!(
-        "find out why the {probe} failed (`kubectl describe pod` shows the answers), or give the probe more time (timeoutSeconds, \
-         failureThreshold)"
-    ))
-}
-
-/// Added to the remedy for the main process, or alone.
-pub(super) fn hook_remedy(case: &Case<'_>, finding: &Finding) -> Option<String> {
-    let hook = Hook::of(case)?;
-    let name = hook.name();
-    let spent = Spent::of(case)?;
-    let needed = hook.took.unwrap_or_default() + spent.left.unwrap_or_default();
-    let grace = case.kubernetes.and_then(|context| context.grace);
-    let ask = case.kubernetes.and_then(ask_for_more);
-    let longer = || match &ask {
-        Some(ask) => format!(
-            "shorten the {name}: the hook and the shutdown need more than {}; {ask}",
-            seconds(needed)
-        ),
-        None => format!(
-            "shorten the {name}, or set terminationGracePeriodSeconds to at least {} (the hook and the shutdown need more than {})",
-            // A hook that was slow to start took more of the grace period than its own time.
-            with_reserve(needed).max(grace.map_or(0, |grace| grace.as_secs() + 5)),
-            seconds(needed)
-        ),
-    };
-    match &hook.end {
-        HookEnd::Cut => Some(longer()),
-        HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) if finding.exit == Exit::PrestopOverran => Some(longer()),
-        HookEnd::Failed => Some(match (&hook.run.hook, hook.run.status) {
-            (PreStop::Exec { .. }, Some(_)) => format!("run the {name} by hand in the container: the hook {}", hook.failure()),
-            (PreStop::Exec { .. }, None) => {
-                format!("run the {name} by hand in the container: the program may be missing from the image")
-            }
-            _ => format!("find out why the {name} fails: the port may be closed, or the path wrong"),
-        }),
-        HookEnd::Late | HookEnd::Done | HookEnd::Unknown(_) | HookEnd::WithMain => None,
-    }
 }
 
 impl Hook<'_> {

@@ -40,7 +40,7 @@ fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
 }
 
 pub(super) fn child(case: &Case<'_>, who: &str) -> String {
-    let is_its = |oom: &&OomKill| !oom.is_main() && !oom.role.is_from_outside() && oom.at <= case.end;
+    let is_its = |oom: &&OomKill| !oom.is_main() && oom.role.is_programs() && oom.at <= case.end;
     match case.oom().iter().rev().find(is_its) {
         Some(OomKill {
             at, tgid, comm, role, ..
@@ -74,10 +74,12 @@ pub(super) fn beside(case: &Case<'_>, finding: &Finding) -> Option<String> {
     let when = match case.stop() {
         Some(stop) if stop.at > last.at => format!("{} before {}", seconds(stop.at.since(last.at)), stop.signal),
         Some(stop) => format!("{} after {}", seconds(last.at.since(stop.at)), stop.signal),
+        None if last.at > case.end => format!("{} after the end", seconds(last.at.since(case.end))),
         None => format!("{} before the end", seconds(case.end.since(last.at))),
     };
     Some(format!(
-        "the OOM killer had killed `{}` (pid {}){}{others} because memory ran out, {when}",
+        "the OOM killer {}killed `{}` (pid {}){}{others} because memory ran out, {when}",
+        if last.at > case.end { "" } else { "had " },
         last.comm,
         last.tgid,
         of_role(last.role)

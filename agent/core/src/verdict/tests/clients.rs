@@ -15,14 +15,14 @@ fn count(count: u64, first: f64, last: f64) -> Count {
 }
 
 /// Stopped from `stop` to `end`, its listener closed at `closed`, and refused clients up to `last`.
-fn refused(ended: Builder, stop: f64, closed: f64, last: f64, end: f64) -> Builder {
+pub fn refused(ended: Builder, stop: f64, closed: f64, last: f64, end: f64) -> Builder {
     let mut ended = ended.term(stop).exit(end, 0);
     ended.t.traffic.listeners.push(ListenerClosed {
         at: at(closed),
         local: ([10, 0, 0, 7], 8080).into(),
         by_exit: false,
     });
-    ended.t.traffic.refused = count(14, closed, last);
+    ended.t.traffic.refused.all = count(14, closed, last);
     ended.t.traffic.kubelet.known = true;
     ended
 }
@@ -79,7 +79,7 @@ fn a_sleep_that_does_not_fit() {
 #[test]
 fn clients_who_had_not_stopped_coming() {
     let mut ended = refused(termination(), 0.2, 0.3, 3.0, 1.2);
-    ended.t.traffic.refusing_on = true;
+    ended.t.traffic.refused.goes_on = true;
     check(
         ended,
         expect![[r#"
@@ -112,9 +112,83 @@ fn a_restart_is_not_saved_by_a_sleep() {
         refused(termination().unasked(), 0.2, 0.3, 2.4, 1.2),
         expect![[r#"
             refused-connections (Restart, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the kubelet stopped the container, and no evidence shows why; 14 connections were refused in the 2.1 s after the listener closed
-              remedy: 14 connections were refused while the container restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
+              remedy: 14 connections were refused while the container restarted, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
         "#]],
     );
+}
+
+/// Only a restart in place is one, and not every stop without a deletion request restarts anything.
+#[test]
+fn clients_of_a_pod_that_nobody_deleted() {
+    let remedy = |cause| {
+        let stopped = termination().unasked().with(|k| {
+            k.stop_reason = Some(StopReason {
+                cause,
+                evidence: "evidence".to_owned(),
+                detail: None,
+            });
+        });
+        let ended = refused(stopped, 0.2, 0.3, 2.4, 1.2);
+        ended.judged().verdict.remedy.expect("a remedy")
+    };
+    let of = |cause, words: &str| {
+        let remedy = remedy(cause);
+        assert!(remedy.contains(words), "{cause:?}: {remedy}");
+        assert_eq!(
+            remedy.contains("restarted in place"),
+            cause == Cause::RestartInPlace,
+            "{remedy}"
+        );
+    };
+    of(Cause::RestartInPlace, "while the pod restarted in place");
+    of(
+        Cause::Liveness,
+        "while the container restarted, where a preStop sleep does not help",
+    );
+    of(Cause::NodeShutdown, "drain the node first");
+    of(Cause::EvictedNodePressure, "keep accepting after the stop signal");
+    of(
+        Cause::Deadline,
+        "while no deletion request let the proxies send clients elsewhere",
+    );
+}
+
+/// Nothing is claimed about a request that may not have been shown, and a deletion is one.
+#[test]
+fn clients_of_a_pod_whose_request_was_not_shown() {
+    let remedy = |cause, change: fn(&mut PodContext)| {
+        let stopped = termination().unasked().with(|k| {
+            k.stop_reason = Some(StopReason {
+                cause,
+                evidence: "evidence".to_owned(),
+                detail: None,
+            });
+            change(k);
+        });
+        refused(stopped, 0.2, 0.3, 2.4, 1.2)
+            .judged()
+            .verdict
+            .remedy
+            .expect("a remedy")
+    };
+    let at_once = |k: &mut PodContext| {
+        k.grace = Some(Duration::ZERO);
+        k.own_grace = Some(Duration::from_secs(60));
+    };
+    for cause in [Cause::Deleted, Cause::EvictedApi, Cause::EvictedTaint] {
+        let remedy = remedy(cause, at_once);
+        assert!(remedy.contains("while the deletion gave no time: "), "{cause:?}: {remedy}");
+        assert!(remedy.contains("60 s"), "{remedy}");
+    }
+    let away = |k: &mut PodContext| k.unshown = vec![Unshown::Request];
+    for remedy in [
+        remedy(Cause::Deleted, away),
+        remedy(Cause::Deadline, away),
+        remedy(Cause::Unknown, |_| ()),
+        remedy(Cause::EvictedNodePressure, away),
+    ] {
+        assert!(remedy.contains("whether a deletion was requested is unknown"), "{remedy}");
+    }
 }
 
 fn of_port(port: u16, at_: f64) -> ListenerClosed {
@@ -125,13 +199,20 @@ fn of_port(port: u16, at_: f64) -> ListenerClosed {
     }
 }
 
+fn all(all: Count) -> PortRefused {
+    PortRefused {
+        all,
+        ..PortRefused::default()
+    }
+}
+
 /// The admin's listener closes at the stop signal, the other when it is drained.
 #[test]
 fn a_sleep_for_the_port_that_was_refused() {
     let mut ended = termination().grace(30).term(0.2).exit(21.0, 0);
     ended.t.traffic.listeners = vec![of_port(9090, 0.3), of_port(8080, 20.0)];
-    ended.t.traffic.refused = count(3, 20.0, 21.0);
-    ended.t.traffic.refused_by_port = [(8080, ended.t.traffic.refused)].into();
+    ended.t.traffic.refused.all = count(3, 20.0, 21.0);
+    ended.t.traffic.refused.by_port = [(8080, all(ended.t.traffic.refused.all))].into();
     check(
         ended,
         expect![[r#"
@@ -156,7 +237,7 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
     // Two ports: the sleep is for the one that needs more, although its clients were refused for less.
     let mut ended = refused(drains(), 10.1, 1.0, 4.0, 10.3);
     ended.t.traffic.listeners.push(of_port(9090, 10.2));
-    ended.t.traffic.refused_by_port = [(8080, count(10, 1.0, 4.0)), (9090, count(4, 10.3, 12.2))].into();
+    ended.t.traffic.refused.by_port = [(8080, all(count(10, 1.0, 4.0))), (9090, all(count(4, 10.3, 12.2)))].into();
     check(
         ended,
         expect![[r#"
@@ -185,7 +266,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
-              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that fits in the grace period of 60 s
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that fits in the grace period of 60 s in the pod's spec (the deletion asked for 10 s)
         "#]],
     );
     // Seen or not, or none at all: the same.
@@ -198,7 +279,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
-              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s in the pod's spec (the deletion asked for 10 s)
               accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
@@ -246,7 +327,7 @@ fn a_silence_counts_only_after_many_clients() {
     one.t.traffic.accepted.last = at(0.1);
     assert!(advice(one).is_empty());
     let lost: [fn(&mut Traffic, Count); 4] = [
-        |traffic, lost| traffic.refused = lost,
+        |traffic, lost| traffic.refused.all = lost,
         |traffic, lost| traffic.reset = lost,
         |traffic, lost| traffic.cut = lost,
         |traffic, lost| traffic.rejected = lost,
@@ -263,7 +344,7 @@ fn evidence_names_its_source() {
     let mut ended = refused(termination(), 0.2, 0.3, 2.4, 1.2);
     ended.t.traffic.since = Some(at(-1.0));
     ended.t.traffic.accepted = count(5, -0.9, 0.25);
-    ended.t.traffic.refused_source = RefusedSource::ClientError;
+    ended.t.traffic.refused.source = RefusedSource::ClientError;
     ended.t.traffic.kubelet.known = false;
     evidence(
         ended,

@@ -125,15 +125,15 @@ fn deleted_by_force() {
     check(
         termination().with(forced).term(0.3).kill(2.4),
         expect![[r#"
-            force-killed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
-              remedy: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
+            force-killed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0, 10 s in its spec)
+              remedy: the pod's own grace period of 10 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 10 s apply
         "#]],
     );
     // No grace would have helped this one.
     check(
         termination().with(forced).dropped_term(0.3).kill(2.4),
         expect![[r#"
-            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0)
+            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0, 10 s in its spec)
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.1 s
         "#]],
     );
@@ -368,7 +368,7 @@ fn the_kernel_is_believed_before_the_api() {
     let line = |ended: Builder| ended.judged().verdict.evidence.last().unwrap().text.clone();
     expect!["the pod's status reports ContainerStatusUnknown, exit code 137; the kernel reports 0, which takes precedence"]
         .assert_eq(&line(reported(137, "ContainerStatusUnknown")));
-    expect!["the pod's status reports OOMKilled, exit code 0; no OOM kill was observed here"]
+    expect!["the pod's status reports OOMKilled, exit code 0; no OOM kill during this termination was observed"]
         .assert_eq(&line(reported(0, "OOMKilled")));
     expect!["the pod's status reports Completed, exit code 0"].assert_eq(&line(reported(0, "Completed")));
 }

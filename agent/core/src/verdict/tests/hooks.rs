@@ -151,7 +151,7 @@ fn of_the_network_with_an_unknown_result() {
         .with(events_unknown)
         .term(0.3)
         .exit(0.4, 0);
-    refused.t.traffic.refused.count = 7;
+    refused.t.traffic.refused.all.count = 7;
     assert_eq!(refused.judged().verdict.headline, "refused-connections");
     // At about the end of the grace it may have been cut, too.
     check(
@@ -288,5 +288,8 @@ fn the_grace_period_of_a_hook_is_the_one_that_it_had() {
         "{after}"
     );
     let before = forced(1.0);
-    assert!(before.contains("of the grace period of 0 s"), "{before}");
+    assert!(
+        before.contains("took 6.1 s of the requested grace period of 10 s, which a later deletion shortened to 0 s"),
+        "{before}"
+    );
 }

@@ -3,6 +3,7 @@
 mod clients;
 mod containers;
 mod hooks;
+mod own_time;
 mod pods;
 
 use std::time::Duration;

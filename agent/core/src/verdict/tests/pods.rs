@@ -13,6 +13,7 @@ fn pod(containers: &[Termination], stop_reason: Option<&StopReason>, unseen: &[(
         request: None,
         begin: at(0.0),
         end: at(0.0),
+        earlier: Vec::new(),
         unseen: unseen.to_vec(),
         gone: None,
         shutdown: None,
@@ -184,7 +185,7 @@ fn a_grace_is_too_long_only_for_all_its_containers() {
         local: ([10, 0, 0, 7], 8080).into(),
         by_exit: false,
     });
-    refused.t.traffic.refused = Count {
+    refused.t.traffic.refused.all = Count {
         count: 9,
         first: at(0.4),
         last: at(9.3),

@@ -1,55 +1,97 @@
-//! `--wait`: until a rollout has settled.
+//! `--wait`: until a rollout has settled. A request that fails for a while is made again.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{HASHES, existing, is_owned, selector};
-use crate::cli::RolloutArgs;
+use super::{HASHES, Rollout, existing, has_terminated, is_owned, selector};
+use crate::cli::{Limit, RolloutArgs};
 use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, Kind, PODS, Place, REPLICA_SETS, Selection};
-use crate::failure::Failure;
+use crate::failure::{Failure, Trouble, shown};
 
 /// Between two looks. Each is two or three requests.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// False: not settled within `--timeout`.
-pub async fn wait(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> Result<bool, Failure> {
-    let end = Instant::now() + args.timeout;
-    let mut quiet_since: Option<Instant> = None;
+enum Look<T> {
+    Waits(String),
+    Settled(T),
+}
+
+/// What the rollout cost, once it has settled; None: not within `--timeout`.
+pub async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> Result<Option<Rollout>, Failure> {
+    let workload = format!("{}/{}", kind.name().to_lowercase(), shown(name));
+    let quiet_since = Cell::new(None::<Instant>);
+    let look = async || -> Result<Look<Rollout>, Failure> {
+        let state = unsettled(cluster, kind, name).await?;
+        quiet_since.set(state.is_none().then(|| quiet_since.get().unwrap_or_else(Instant::now)));
+        if quiet_since.get().is_none_or(|since| since.elapsed() < args.settle) {
+            let state = state.unwrap_or_else(|| "settled; waiting for the last reports".to_owned());
+            return Ok(Look::Waits(state));
+        }
+        match super::read(cluster, kind, name, args).await {
+            // The API server has just answered.
+            Err(failure) if failure.trouble.is_some() => Ok(Look::Waits(failure.problem)),
+            read => read.map(Look::Settled),
+        }
+    };
+    until(&workload, args.timeout, look).await
+}
+
+/// Looks again and again until the rollout has settled; None: not within the limit, which also ends a request that has no answer.
+async fn until<T>(
+    workload: &str,
+    limit: Limit,
+    look: impl AsyncFn() -> Result<Look<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    let end = limit.0.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+    let mut was_answered = false;
     let mut said = String::new();
     loop {
-        let workload = existing(cluster, kind, name).await?;
-        let state = match unfinished(kind, &workload) {
-            Some(state) => Some(state),
-            None => old_pods(cluster, kind, &workload).await?,
-        };
-        let now = Instant::now();
-        match &state {
-            None => {
-                let since = *quiet_since.get_or_insert(now);
-                if now.duration_since(since) >= args.settle {
-                    return Ok(true);
+        let look = match end {
+            None => look().await,
+            Some((limit, end)) => match timeout_at(end, look()).await {
+                Ok(look) => look,
+                Err(_) => {
+                    eprintln!("error: {workload} has not settled within {} s", limit.as_secs());
+                    return Ok(None);
                 }
+            },
+        };
+        let state = match look {
+            Ok(Look::Settled(of)) => return Ok(Some(of)),
+            Ok(Look::Waits(state)) => {
+                was_answered = true;
+                state
             }
-            Some(_) => quiet_since = None,
-        }
-        let state = state.unwrap_or_else(|| "settled; waiting for the last reports".to_owned());
+            Err(failure) if may_pass(&failure, was_answered) => failure.problem,
+            Err(failure) => return Err(failure),
+        };
         if state != said {
-            eprintln!("{}/{name}: {state}", kind.name().to_lowercase());
+            eprintln!("{workload}: {state}");
             said = state;
         }
-        if now >= end {
-            eprintln!(
-                "error: {}/{name} has not settled within {} s",
-                kind.name().to_lowercase(),
-                args.timeout.as_secs()
-            );
-            return Ok(false);
-        }
-        tokio::time::sleep_until((now + EVERY).min(end)).await;
+        let next = Instant::now() + EVERY;
+        sleep_until(end.map_or(next, |(_, end)| next.min(end))).await;
+    }
+}
+
+/// An API server that has never answered is rather a wrong address.
+fn may_pass(failure: &Failure, was_answered: bool) -> bool {
+    failure
+        .trouble
+        .is_some_and(|trouble| was_answered || trouble == Trouble::Server)
+}
+
+/// What is still to happen.
+async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<String>, Failure> {
+    let workload = existing(cluster, kind, name).await?;
+    match unfinished(kind, &workload) {
+        Some(state) => Ok(Some(state)),
+        None => old_pods(cluster, kind, &workload).await,
     }
 }
 
@@ -89,9 +131,17 @@ async fn old_pods(cluster: &Cluster, kind: Kind, workload: &DynamicObject) -> Re
     };
     let selection = Selection::labels(selector(&workload.data["spec"]["selector"]));
     let (pods, _) = cluster.list(PODS, Place::Namespace(&cluster.namespace), &selection).await?;
-    let is_new = |pod: &&DynamicObject| HASHES.iter().any(|label| pod.labels().get(*label) == Some(&newest));
-    let old = pods.iter().filter(|pod| !is_new(pod)).count();
+    let old = old(&pods, &newest);
     Ok((old > 0).then(|| format!("{old} old pods still terminate")))
+}
+
+fn old(pods: &[DynamicObject], newest: &str) -> usize {
+    let is_new = |pod: &DynamicObject| {
+        HASHES
+            .iter()
+            .any(|label| pod.labels().get(*label).is_some_and(|hash| hash == newest))
+    };
+    pods.iter().filter(|pod| !is_new(pod) && !has_terminated(pod)).count()
 }
 
 /// The hash of the pods that the workload makes.
@@ -130,6 +180,53 @@ mod tests {
         unfinished(kind, &serde_json::from_value(object).expect("an object"))
     }
 
+    const QUARTER: Limit = Limit(Some(Duration::from_secs(900)));
+
+    fn silent() -> Failure {
+        Failure {
+            trouble: Some(Trouble::Silent),
+            ..Failure::new("no answer")
+        }
+    }
+
+    /// `--request-timeout 0`, and an API server that accepts connections and is silent.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends_with_the_time_of_the_wait() {
+        let begin = Instant::now();
+        let look = async || std::future::pending::<Result<Look<()>, Failure>>().await;
+        assert!(until("deployment/web", QUARTER, look).await.expect("no failure").is_none());
+        assert_eq!(begin.elapsed(), Duration::from_secs(900));
+        // At first it answers.
+        let looks = Cell::new(0);
+        let look = async || {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                1 => Ok(Look::<()>::Waits("1 of 2 pods are new".to_owned())),
+                2 => Err(silent()),
+                _ => std::future::pending().await,
+            }
+        };
+        let begin = Instant::now();
+        assert!(until("deployment/web", QUARTER, look).await.expect("no failure").is_none());
+        assert_eq!((begin.elapsed(), looks.get()), (Duration::from_secs(900), 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_request_that_fails_ends_the_wait() {
+        let failed = until("deployment/web", QUARTER, async || Err::<Look<()>, _>(silent())).await;
+        assert_eq!(failed.err().map(|failure| failure.problem).as_deref(), Some("no answer"));
+        // No limit, and no failure.
+        let looks = Cell::new(0);
+        let look = async || {
+            looks.set(looks.get() + 1);
+            Ok(match looks.get() {
+                1000 => Look::Settled(7),
+                _ => Look::Waits("1 old pods still terminate".to_owned()),
+            })
+        };
+        assert_eq!(until("deployment/web", Limit(None), look).await.ok().flatten(), Some(7));
+    }
+
     #[test]
     fn a_rollout_is_finished_as_kubectl_sees_it() {
         let status = |updated: u64, all: u64, available: u64| json!({"observedGeneration": 3, "replicas": all, "updatedReplicas": updated, "availableReplicas": available});
@@ -149,5 +246,21 @@ mod tests {
         let daemons = |updated: u64| json!({"observedGeneration": 3, "desiredNumberScheduled": 2, "updatedNumberScheduled": updated, "numberAvailable": 2});
         assert_eq!(of(DAEMON_SETS, json!({}), daemons(2)), None);
         assert!(of(DAEMON_SETS, json!({}), daemons(1)).is_some());
+    }
+
+    /// An evicted pod stays as an object until somebody removes it.
+    #[test]
+    fn an_evicted_pod_of_an_old_revision_is_not_waited_for() {
+        let pod = |hash: &str, phase: &str| -> DynamicObject {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "labels": {"pod-template-hash": hash}},
+                "status": {"phase": phase},
+            });
+            serde_json::from_value(pod).expect("a pod")
+        };
+        let mut pods = vec![pod("old", "Failed"), pod("old", "Succeeded"), pod("new", "Running")];
+        assert_eq!(old(&pods, "new"), 0);
+        pods.push(pod("old", "Running"));
+        assert_eq!(old(&pods, "new"), 1);
     }
 }

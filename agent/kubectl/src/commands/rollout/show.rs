@@ -6,7 +6,7 @@ use epitaph_core::rollout::{Outlook, PodCost, RevisionCost};
 use epitaph_core::text::bounded;
 use epitaph_story::story::{many, paragraph};
 
-use super::Rollout;
+use super::{MOST, Rollout};
 use crate::cli::RolloutOutput;
 use crate::failure::Failure;
 use crate::output::{json, page, table, yaml};
@@ -27,16 +27,19 @@ const ROWS: [Row; 11] = [
     ("pods", |of| of.pods.to_string()),
     ("unclean", |of| of.unclean.to_string()),
     ("lost connections", |of| match (of.lost(), of.unobserved) {
-        (lost, 0) => lost.to_string(),
-        (lost, pods) => format!("{lost}, unknown of {}", many(pods, "pod")),
+        (Some(lost), pods @ 1..) => format!("{lost}, unknown of {}", many(pods, "pod")),
+        (lost, _) => count(lost),
     }),
-    ("  refused", |of| of.refused.to_string()),
-    ("  reset", |of| of.reset.to_string()),
-    ("  cut", |of| of.cut.to_string()),
-    ("undecided", |of| of.undecided.to_string()),
+    ("  refused", |of| count(of.refused)),
+    ("  reset", |of| count(of.reset)),
+    ("  cut", |of| count(of.cut)),
+    ("undecided", |of| count(of.undecided)),
     ("median time to exit", |of| seconds(of.took.map(|took| took.median))),
     ("longest time to exit", |of| seconds(of.took.map(|took| took.worst))),
-    ("without a report", |of| of.missing.len().to_string()),
+    ("without a report", |of| match (of.unreported, of.missing.len()) {
+        (None, named @ 1..) => format!("{named} or more"),
+        (unreported, _) => count(unreported),
+    }),
     ("verdicts", |of| {
         let verdicts: Vec<String> = of
             .verdicts
@@ -47,6 +50,10 @@ const ROWS: [Row; 11] = [
     }),
 ];
 
+fn count(of: Option<u64>) -> String {
+    of.map_or_else(|| "unknown".to_owned(), |of| of.to_string())
+}
+
 fn seconds(of: Option<f64>) -> String {
     of.map_or_else(|| "unknown".to_owned(), |of| format!("{of:.1} s"))
 }
@@ -55,17 +62,21 @@ fn title(of: &Rollout) -> String {
     let name = format!("{} {}/{}", of.kind, of.namespace, of.name);
     let name = bounded(&name, 400);
     match (of.revision, &of.cost) {
-        (Some(revision), Some(cost)) => format!(
+        (Some(revision), Some(cost)) if cost.pods > 0 => format!(
             "{name}: what the rollout to revision {revision} cost, by the pods of {}",
             number(cost)
         ),
-        (Some(revision), None) => format!("{name}: no pod that the rollout to revision {revision} replaced has a report"),
+        (Some(revision), _) => format!("{name}: no pod that the rollout to revision {revision} replaced has a report"),
         (None, _) => format!("{name}: no revision"),
     }
 }
 
 fn number(of: &RevisionCost) -> String {
     match of.revision {
+        Some(revision) if !of.also_of.is_empty() => {
+            let older: Vec<String> = of.also_of.iter().map(u64::to_string).collect();
+            format!("revisions {} and {revision}", older.join(", "))
+        }
         Some(revision) => format!("revision {revision}"),
         None => format!("the revision with hash {}", bounded(&of.hash, 63)),
     }
@@ -77,8 +88,26 @@ fn comparison(of: &Rollout) -> Option<String> {
     let Some(before) = &of.before else {
         return Some("Nothing is known of the rollout before.".to_owned());
     };
-    let each = |of: &RevisionCost| of.lost() as f64 / of.pods.max(1) as f64;
-    let (now, then) = (each(cost), each(before));
+    if of.is_at_bound {
+        return Some(
+            "Not comparable with the rollout before: of one of the two the observer may have removed Epitaphs.".to_owned(),
+        );
+    }
+    let each = |of: &RevisionCost| match of.observed() {
+        0 => None,
+        observed => of.lost().map(|lost| lost as f64 / observed as f64),
+    };
+    let Some((now, then)) = each(cost).zip(each(before)) else {
+        return Some(
+            "Not comparable with the rollout before: of one of the two the connections of no pod are known.".to_owned(),
+        );
+    };
+    if [cost, before].iter().any(|of| of.unknown_of_half().is_some()) {
+        return Some(
+            "Not comparable with the rollout before: of one of the two the connections of half of the pods or more are not known."
+                .to_owned(),
+        );
+    }
     Some(match now.total_cmp(&then) {
         std::cmp::Ordering::Greater => {
             format!("Worse than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
@@ -113,23 +142,38 @@ fn forecast(of: &Rollout) -> Option<String> {
 /// What the numbers do not have.
 fn notes(of: &Rollout) -> Vec<String> {
     let mut notes = Vec::new();
-    let Some(cost) = &of.cost else {
+    if of.cost.as_ref().is_none_or(|cost| cost.pods == 0) {
         notes.push(
             "Either its pods still terminate, or their clean terminations are older than a day, or no agent runs on their nodes: `kubectl \
              epitaph doctor`."
                 .to_owned(),
         );
-        return notes;
-    };
+    }
+    if of.is_at_bound {
+        notes.push(format!(
+            "The namespace has {MOST} Epitaphs or more. Beyond that number, unless it is configured otherwise, the observer removes the oldest \
+             clean ones, also of this rollout."
+        ));
+    }
+    let Some(cost) = &of.cost else { return notes };
     if !cost.missing.is_empty() {
         let names: Vec<String> = cost.missing.iter().map(|name| bounded(name, 253).into_owned()).collect();
         notes.push(format!(
-            "Without a report: {}. No agent ran on their node, or the report was not written yet.",
-            names.join(", ")
+            "Without a report: {}. No agent ran on their node, or the report was not written yet{}.",
+            names.join(", "),
+            if of.is_at_bound { ", or it was removed" } else { "" }
         ));
     }
-    if !of.is_missing_known {
-        notes.push(format!("Which pods of a {} have no report is not known.", of.kind));
+    if cost.unreported.is_none() {
+        let most = cost.replaced_at_most;
+        let most = most.map_or_else(String::new, |most| format!("; it replaced at most {most}"));
+        notes.push(format!(
+            "How many pods have no report is not known: the rollout has reports of {}{most}.",
+            many(cost.pods, "pod")
+        ));
+    }
+    if of.is_set_by_now {
+        notes.push("The workload now has the advised settings; the replaced pods did not have them yet.".to_owned());
     }
     if cost.before > 0 {
         notes.push(format!(

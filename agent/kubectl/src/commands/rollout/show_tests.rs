@@ -9,19 +9,24 @@ fn rollout() -> Rollout {
         revision: Some(revision),
         hash: format!("hash{revision}"),
         replaced_by: Some(revision + 1),
-        pods: 3,
+        pods: 4,
         unclean: u64::from(refused > 0),
-        verdicts: [("clean".to_owned(), 2), ("refused-connections".to_owned(), 1)].into(),
+        verdicts: [("clean".to_owned(), 3), ("refused-connections".to_owned(), 1)].into(),
         took: Some(TookSeconds {
             median: 1.25,
             worst: 31.0,
         }),
-        refused,
+        refused: Some(refused),
+        reset: Some(0),
+        cut: Some(0),
+        undecided: Some(0),
         unobserved: 1,
+        unreported: Some(0),
         ..RevisionCost::default()
     };
     let mut newer = cost(6, 14);
     newer.missing.push("web-7d9f8b6c5-aaaaa".to_owned());
+    newer.unreported = Some(1);
     newer.worst.push(PodCost {
         pod: "web-7d9f8b6c5-bbbbb".to_owned(),
         node: "node-7".to_owned(),
@@ -38,6 +43,8 @@ fn rollout() -> Rollout {
         cost: Some(newer),
         before: Some(cost(5, 0)),
         is_missing_known: true,
+        is_at_bound: false,
+        is_set_by_now: false,
         forecast: Some(Forecast {
             pods: 3,
             measured: 2,
@@ -61,7 +68,7 @@ fn a_rollout_reads_in_a_terminal() {
         revision 6
 
                                revision 6                       before: revision 5
-        pods                   3                                3
+        pods                   4                                4
         unclean                1                                0
         lost connections       14, unknown of 1 pod             0, unknown of 1 pod
           refused              14                               0
@@ -71,7 +78,7 @@ fn a_rollout_reads_in_a_terminal() {
         median time to exit    1.2 s                            1.2 s
         longest time to exit   31.0 s                           31.0 s
         without a report       1                                0
-        verdicts               2 clean, 1 refused-connections   2 clean, 1 refused-connections
+        verdicts               3 clean, 1 refused-connections   3 clean, 1 refused-connections
 
         Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
 
@@ -102,7 +109,7 @@ fn a_rollout_is_a_summary_of_a_pipeline() {
 
         | | revision 6 | before: revision 5 |
         |---|---|---|
-        | pods | 3 | 3 |
+        | pods | 4 | 4 |
         | unclean | 1 | 0 |
         | lost connections | 14, unknown of 1 pod | 0, unknown of 1 pod |
         | refused | 14 | 0 |
@@ -112,7 +119,7 @@ fn a_rollout_is_a_summary_of_a_pipeline() {
         | median time to exit | 1.2 s | 1.2 s |
         | longest time to exit | 31.0 s | 31.0 s |
         | without a report | 1 | 0 |
-        | verdicts | 2 clean, 1 refused-connections | 2 clean, 1 refused-connections |
+        | verdicts | 3 clean, 1 refused-connections | 3 clean, 1 refused-connections |
 
         Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
 
@@ -157,4 +164,115 @@ fn without_a_report_the_text_says_what_may_be_the_reason() {
         "{text}"
     );
     assert!(text.contains("kubectl epitaph doctor"), "{text}");
+}
+
+/// Agents were down, and Events name the pods.
+#[test]
+fn no_report_is_not_no_loss() {
+    let mut of = rollout();
+    let cost = of.cost.as_mut().expect("a cost");
+    *cost = RevisionCost {
+        revision: Some(6),
+        replaced_by: Some(7),
+        missing: vec!["web-1".to_owned(), "web-2".to_owned()],
+        unreported: Some(2),
+        ..RevisionCost::default()
+    };
+    let text = plain(&of, 80);
+    for part in [
+        "no pod that the rollout to revision 7 replaced has a report",
+        "lost connections       unknown",
+        "  refused              unknown",
+        "Without a report: web-1, web-2.",
+        "Not comparable with the rollout before: of one of the two the connections of no\npod are known.",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(!text.contains("Better"), "{text}");
+    let json = json(&of).expect("JSON");
+    assert!(json.matches("\"refused\"").count() == 1, "only of the rollout before: {json}");
+}
+
+/// Reports of agents that did not see the sockets.
+#[test]
+fn unobserved_connections_are_not_comparable() {
+    let mut of = rollout();
+    let cost = of.cost.as_mut().expect("a cost");
+    (cost.refused, cost.reset, cost.cut, cost.undecided) = (None, None, None, None);
+    cost.unobserved = cost.pods;
+    let text = markdown(&of);
+    assert!(text.contains("| lost connections | unknown |"), "{text}");
+    assert!(
+        text.contains("Not comparable with the rollout before") && !text.contains("Better"),
+        "{text}"
+    );
+}
+
+#[test]
+fn at_the_bound_of_a_namespace_nothing_is_compared() {
+    let mut of = rollout();
+    of.is_at_bound = true;
+    let text = plain(&of, 200);
+    for part in [
+        "Not comparable with the rollout before",
+        "The namespace has 500 Epitaphs or more",
+        "or it was removed",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(!text.contains("Worse"), "{text}");
+}
+
+/// One of twelve pods has a report, and it lost nothing.
+#[test]
+fn a_fraction_of_the_pods_is_not_compared() {
+    let mut of = rollout();
+    of.before = of.cost.clone();
+    let cost = of.cost.as_mut().expect("a cost");
+    (cost.pods, cost.unobserved, cost.refused, cost.unreported) = (1, 0, Some(0), Some(11));
+    let before = of.before.as_mut().expect("a cost");
+    (before.unreported, before.missing) = (Some(0), Vec::new());
+    let text = plain(&of, 200);
+    assert!(
+        text.contains("Not comparable with the rollout before") && !text.contains("Better"),
+        "{text}"
+    );
+    // The other way round.
+    std::mem::swap(&mut of.cost, &mut of.before);
+    let text = plain(&of, 200);
+    assert!(
+        text.contains("Not comparable with the rollout before") && !text.contains("Worse"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_rollout_that_replaced_pods_of_two_revisions_names_both() {
+    let mut of = rollout();
+    of.cost.as_mut().expect("a cost").also_of = vec![5];
+    of.is_set_by_now = true;
+    let text = plain(&of, 200);
+    for part in [
+        "by the pods of revisions 5 and 6",
+        "The workload now has the advised settings; the replaced pods did not have them yet.",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+/// Events do not name all pods, and none after an hour.
+#[test]
+fn an_incomplete_number_of_pods_without_a_report_is_named_as_such() {
+    let mut of = rollout();
+    let cost = of.cost.as_mut().expect("a cost");
+    (cost.unreported, cost.replaced_at_most) = (None, Some(12));
+    let text = plain(&of, 200);
+    for part in [
+        "without a report       1 or more ",
+        "How many pods have no report is not known: the rollout has reports of 4 pods; it replaced at most 12.",
+        "Not comparable with the rollout before: of one of the two the connections of half of the pods or more are not known.",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(!text.contains("Worse"), "{text}");
 }

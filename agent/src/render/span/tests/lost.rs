@@ -3,10 +3,11 @@ use std::time::Duration;
 
 use epitaph_core::fixtures::pods as fixtures;
 use epitaph_core::fixtures::terminations::observation;
+use epitaph_core::ids::PodUid;
 use epitaph_core::observe::loss_verdict::{Loss, LossVerdict};
 use epitaph_core::observe::{
-    AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, Moment, NodeIdentity, NodeLost, NodePhase, PhaseKind,
-    PodLost, ReadyService, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
+    AgentAnswer, ClaimKey, DuplicateRun, Holder, LossEnd, LossKey, LostPods, Moment, NodeIdentity, NodeLost, NodePhase,
+    PhaseKind, PodLost, ReadyService, Replacement, Return, Returned, Rule, ShuttingDown, Step, Stuck, VolumeDetach,
 };
 use epitaph_core::pod::ApiClock;
 use epitaph_core::render::id;
@@ -72,10 +73,12 @@ fn node() -> NodeLost {
         renewed: Some(Wall(1_795_261_410_000_000_000)),
         agent: AgentAnswer::Silent,
         powered_off: true,
-        stuck: 1,
-        gone: 1,
-        has_dropped: true,
-        pods: vec![fixtures::identity()],
+        pods: LostPods {
+            stuck: 1,
+            gone: 1,
+            has_dropped: true,
+            links: vec![fixtures::identity()],
+        },
         unwatched: Some(Duration::from_secs(50)),
     }
 }
@@ -110,14 +113,14 @@ fn announced() -> ShuttingDown {
             ReadyService {
                 namespace: "shop".into(),
                 service: "cart".into(),
-                endpoints: 2,
+                pods: vec![PodUid("u-a".into()), PodUid("u-b".into())],
                 still_ready: 0,
                 until: Some(at(4)),
             },
             ReadyService {
                 namespace: "shop".into(),
                 service: "stock".into(),
-                endpoints: 3,
+                pods: ["u-c", "u-d", "u-e"].map(|uid| PodUid(uid.into())).to_vec(),
                 still_ready: 1,
                 until: Some(at(5)),
             },
@@ -155,7 +158,7 @@ fn pod() -> PodLost {
 /// Another pod, or the two would have the same spans.
 fn still_terminating() -> PodLost {
     let mut other = (*fixtures::identity()).clone();
-    other.uid = epitaph_core::ids::PodUid("1a2b".into());
+    other.uid = PodUid("1a2b".into());
     PodLost {
         pod: other.into(),
         is_gone: false,
@@ -187,7 +190,7 @@ fn volume() -> VolumeDetach {
 
 fn twice() -> DuplicateRun {
     let mut by = (*fixtures::identity()).clone();
-    by.uid = epitaph_core::ids::PodUid("1a2b".into());
+    by.uid = PodUid("1a2b".into());
     by.node = "node-8".into();
     DuplicateRun {
         pod: fixtures::identity(),
@@ -301,10 +304,12 @@ fn what_the_api_shows_of_a_shutdown_is_below_the_agents_root() {
           k8s.service.name=cart
           epitaph.endpoints.namespace=shop
           epitaph.endpoints.ready=2
+          epitaph.endpoints.pods=["u-a","u-b"]
         endpoints.ready < -: 0..72000 Unset
           k8s.service.name=stock
           epitaph.endpoints.namespace=shop
           epitaph.endpoints.ready=3
+          epitaph.endpoints.pods=["u-c","u-d","u-e"]
           epitaph.endpoints.still_ready=1
     "#]].assert_eq(&text_of(&trace, BEGIN, true));
     let shutdown = id::node_trace_id(&announced().key);

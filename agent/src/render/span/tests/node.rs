@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use epitaph_core::fixtures::shutdowns;
 use epitaph_core::fixtures::{pods, sample};
 use epitaph_core::render::id;
@@ -21,9 +23,11 @@ pub(super) fn traces() -> Vec<Trace> {
         node_trace(&shutdowns::spoofed(), &options),
         node_trace(&shutdowns::hostile("x\u{1b}[2J"), &options),
         node_trace(&left(), &options),
+        node_trace(&with_a_static_pod(), &options),
         node_down(
             &epitaph_core::shutdown::NodeDown {
                 is_soft: true,
+                at_most: true,
                 ..shutdowns::down()
             },
             &options,
@@ -37,9 +41,40 @@ fn left() -> NodeShutdown {
     of.facts.ending = Ending::AgentEnded;
     of.facts.signs.job = None;
     of.facts.signs.stopping = None;
-    of.facts.delay.as_mut().expect("a delay").end = None;
+    of.facts.logind.delay.as_mut().expect("a delay").end = None;
     of.facts.phases[1].at_least = true;
     of
+}
+
+/// Of its two pods, the first is static.
+fn with_a_static_pod() -> NodeShutdown {
+    let mut of = shutdowns::truncated();
+    Arc::make_mut(&mut of.facts.pods[0].pod).is_static = true;
+    of
+}
+
+#[test]
+fn a_shutdown_links_only_to_traces_that_follow() {
+    let links = |of: &NodeShutdown, unclean_only: bool| -> (Vec<String>, Vec<String>) {
+        let options = Options {
+            unclean_only,
+            ..Options::default()
+        };
+        let spans = node_trace(of, &options).spans;
+        let linked = spans.iter().flat_map(|span| &span.links.links);
+        let linked = linked.map(|link| link.attributes[0].value.to_string()).collect();
+        let attributes = spans.iter().flat_map(|span| &span.attributes);
+        let unlinked = attributes.filter(|a| a.key.as_str() == "epitaph.shutdown.pods_unlinked");
+        (linked, unlinked.map(|a| a.value.to_string()).collect())
+    };
+    let (dns, cart) = ("kube-system/dns-x2x1z".to_owned(), "shop/cart-7d9f8b6c5-x2x4z".to_owned());
+    let named = |pod: &String| format!("[\"{pod}\"]");
+    let mut both = links(&shutdowns::truncated(), false);
+    both.0.sort();
+    assert_eq!(both, (vec![dns.clone(), cart.clone()], vec![]));
+    assert_eq!(links(&with_a_static_pod(), false), (vec![cart.clone()], vec![named(&dns)]));
+    // The shutdown killed the other one.
+    assert_eq!(links(&shutdowns::truncated(), true), (vec![cart], vec![named(&dns)]));
 }
 
 #[test]

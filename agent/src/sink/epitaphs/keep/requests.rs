@@ -150,6 +150,7 @@ fn known(object: &PartialObjectMeta<DynamicObject>, of: Of) -> Option<KnownEpita
         node: label(LABEL_NODE).unwrap_or_default(),
         uid: meta.uid.clone()?,
         version: meta.resource_version.clone()?,
+        created: Wall(created),
         written: Wall(written.unwrap_or(created).max(created)),
         // A node has few: its clean shutdowns are kept as long.
         unclean: of == Of::Nodes || label(LABEL_UNCLEAN).is_some_and(|of| of == "true"),

@@ -34,9 +34,16 @@ pub(super) const PAGE: Page = Page {
     to_do: &[
         "`said=\"OOMKilled\"`: the OOM killer did not end the container this time. Find the earlier OOM kill (`epitaph list --verdict oom-killed`, \
          `oom-child`), and raise that container's memory limit. Do not restart or roll back because of this exit.",
-        "`said=\"placeholder\"`: the kubelet or the container runtime wrote 137 or 255 itself. Look at the node's shutdown, restart or \
-         pressure at that time.",
-        "`said=\"exit-code\"`, `was=\"oom-kill\"`: the kernel recorded an OOM kill, and the status has none: see EpitaphOutOfMemory.",
+        "`said=\"placeholder\"`: the kubelet or the container runtime wrote 137 or 255 itself. The column `KUBECTL` of `kubectl -n NAMESPACE \
+         get epitaphs -o wide` has the reason that the status shows. Continue with step 3 or step 4, by that reason.",
+        "`RestartingAllContainers`: the pod restarted in place, and the kubelet wrote 137 for every container of the pod. The node is not at fault. \
+         `kubectl epitaph why POD` (or the column `SENTENCE` of the same list) names the container whose exit began the restart, and the exit code, if that exit was recorded. The spec of that container asks for the restart at this code (`restartPolicyRules`, action `RestartAllContainers`): if the program uses this code to ask for a restart, do nothing. Otherwise find the reason for the exit in the container's log. The kubelet has removed the \
+         old containers, so that `kubectl logs --previous` may have nothing: look where the cluster collects its logs.",
+        "`ContainerStatusUnknown` or `Unknown`: the kubelet did not find the container any more, or the container runtime had no record of the exit. \
+         Look for a shutdown or restart of the node at that time (`kubectl epitaph node NODE`), a restart of the runtime, or node pressure.",
+        "`said=\"exit-code\"`, `was=\"oom-kill\"`: the kernel recorded an OOM kill, and the status has none: see EpitaphOutOfMemory. A kill by \
+         systemd-oomd, earlyoom or nohang is not among these: the status of such a kill is normally right; a mark of an earlier OOM kill, or a \
+         placeholder, is still wrong.",
         "If you alert on `kube_pod_container_status_last_terminated_reason`, add the text of `docs/exit-codes.md`, *If you alert on the \
          reason*.",
     ],

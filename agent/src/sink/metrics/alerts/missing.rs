@@ -40,7 +40,8 @@ pub(super) fn all(of: &Rules) -> Rule {
             "EpitaphAgentsMissing",
             "Prometheus scrapes no agent and no observer any more".into(),
             "Prometheus had metrics of Epitaph within the last six hours and has no target of Epitaph now: either no termination of the \
-             cluster is observed, or no alert sees it. Look whether the pods run: kubectl get pods --all-namespaces -l \
+             cluster is observed, or no alert sees it. Six hours after the last scrape the alert resolves without a repair: its resolution is no \
+             proof that targets are back. Look whether the pods run: kubectl get pods --all-namespaces -l \
              app.kubernetes.io/name=epitaph. If they run, look at the ServiceMonitor or the job of Prometheus."
                 .into(),
         )
@@ -72,7 +73,9 @@ pub(super) const PAGES: [Page; 2] = [
         means: "The cluster has more nodes than agents that Prometheus scrapes. On the other nodes nothing is observed. Severity \
                 critical: Prometheus scrapes no agent and no observer any more.",
         proves: "`epitaph_observer_known{object=\"nodes\"}` of the active observer against the number of series \
-                 `epitaph_kubernetes_state{state=\"synced\"}`: each agent has one. Severity critical: `epitaph_build_info` has no series.",
+                 `epitaph_kubernetes_state{state=\"synced\"}`: each agent has one. Severity critical: `epitaph_build_info` has no series and had one \
+                 within six hours; after that the alert resolves, whether targets are back or not. Without an observer of lost nodes \
+                 (`observer.enabled=false`, `config.observer.lost_nodes=false`) nobody counts the nodes, and only the critical alert can fire.",
         to_do: &[
             "Severity critical: `kubectl -n epitaph get pods`. If the pods run, Prometheus has lost its targets: look at the ServiceMonitor \
              (`serviceMonitor.enabled`, and the labels that the Prometheus selects), or at the job in its configuration.",

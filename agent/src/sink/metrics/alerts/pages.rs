@@ -19,7 +19,7 @@ pub struct Page {
 
 /// Where the evidence of an alert about a workload is.
 const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termination VERDICT` or `container.stop VERDICT`, with the \
-     sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `error=true`, *Find Traces*. Without Jaeger: \
+     sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `epitaph.unclean=true`, *Find Traces*. Without Jaeger: \
      `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
 
 const PAGES: [Page; 16] = [
@@ -37,8 +37,9 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphOutOfMemory",
         means: "Memory ran out. With the label `verdict` the container terminated; without the label the main process survived the OOM \
-                kill of another process, and the alert names the node and the victim's role. Severity info: the victim was no part of the program, \
-                but the kubelet's exec probe, the preStop hook, an exec session, or the container runtime's own process.",
+                kill of another process, and the alert names the node and the victim's role. Severity info: the victim was not a part of the program: the kubelet's exec probe, the preStop hook, an exec session, one of these three \
+                (`from-outside`), or the container runtime's own process. With `role=\"unattributed\"` (severity warning) the victim may be the \
+                program's, or may have come from outside.",
         proves: IN_THE_TRACE,
         to_do: &[
             "Compare the memory limit in the span's attributes with the workload's usage before the kill.",
@@ -67,7 +68,11 @@ const PAGES: [Page; 16] = [
         means: "The process was shutting down when the grace period ended, and was killed.",
         proves: IN_THE_TRACE,
         to_do: &[
-            "Set terminationGracePeriodSeconds to the advised value: the alert's description and the metric \
+            "If `epitaph_workload_grace_cut_short_total` of the workload has increased, the pod has more in its spec than it got: change the setting \
+             of the program that deletes or evicts the pod (`--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster \
+             autoscaler, `terminationGracePeriod` of Karpenter's NodePool); the sentence names who asked, where that is known. docs/faq.md, *Why \
+             was a container killed before its terminationGracePeriodSeconds had ended?*, lists everything that can shorten a grace period.",
+            "Otherwise set terminationGracePeriodSeconds to the advised value: the alert's description and the metric \
              `epitaph_workload_advice_seconds{advice=\"grace-longer\"}` have the value.",
             "A sidecar that was killed needs the main containers to finish earlier, or a longer grace period.",
             "If the shutdown has no upper bound (long polls, queues), bound the shutdown inside the program.",
@@ -91,6 +96,8 @@ const PAGES: [Page; 16] = [
                 attached, and a StatefulSet cannot start the replacement.",
         proves: "The Event `TerminationStuck` on the pod, and the container's processes on the node. The trace follows at the exit.",
         to_do: &[
+            "If the pod has the Event `TerminationHeld`, its main processes have exited: the Event names the layer that holds the pod, and \
+             `epitaph explain held-by-HOLDER` has the next step.",
             "`kubectl describe pod` shows the node. On the node: is the kubelet running, does the container runtime answer?",
             "A process in state D (`ps -eo pid,stat,wchan,cmd`) waits for a disk or a network mount: repair or unmount that.",
             "Delete with `--force` only when the processes are gone: otherwise two instances may write the same volume.",

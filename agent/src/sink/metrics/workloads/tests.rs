@@ -115,7 +115,7 @@ fn pods_and_restarts_are_counted_separately() {
 fn undecided_connections_are_not_unclean_and_not_an_incident() {
     let metrics = metrics(10);
     let mut undecided = termination().term(0.3).exit(0.5, 0);
-    undecided.t.traffic.undecided.count = 2;
+    undecided.t.traffic.undecided.all.count = 2;
     metrics.report(NOW, &Report::Terminated(Box::new(undecided.judged())));
     let after = series(&metrics);
     let counted: Vec<&str> = after.lines().filter(|l| !l.ends_with(" 0")).collect();

@@ -21,7 +21,7 @@
     - {name: EPITAPH_CONTAINERS_DIRECTORIES, value: {{ join "," . | quote }}}
     {{- end }}
     {{- with .Values.agent.kubelet }}
-    {{- if and .configz (not (or .config .configDirectory)) }}
+    {{- if .configz }}
     - {name: EPITAPH_KUBELET_ADDRESS, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
     {{- end }}
     {{- if .config }}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Life;
 use crate::attribute::Subject;
-use crate::event::{Disposition, Kind, SignalResult};
+use crate::event::{Disposition, Kind};
 use crate::ids::CgroupId;
 use crate::ledger::{Claim, Hole, Ledger, MissingEvidence, Origin, merged};
 use crate::termination::{Gaps, Inside, OomKill, Open, Role, Unobserved};
@@ -17,12 +17,13 @@ use crate::correlate::subjects::timeline::SignalFact;
 use crate::tolerances::{GRACE_REACH, LATE_REACH, OOM_CHILD_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
 /// Whose probes a judgement can rest on.
-const PROBES: [Kind; 5] = [
+const PROBES: [Kind; 6] = [
     Kind::SignalGenerate,
     Kind::SignalDeliver,
     Kind::ProcessExec,
     Kind::ProcessExit,
     Kind::OomVictim,
+    Kind::Tcp,
 ];
 
 impl Life<'_> {
@@ -198,7 +199,7 @@ impl Life<'_> {
     /// that resets its handler has the later signal discarded, one that is still in its handler does not enter it again.
     fn earlier_stops(&self) -> Vec<Hole> {
         let Some(stop) = self.stop else { return Vec::new() };
-        let is_discarded = stop.signal.result == SignalResult::Ignored;
+        let is_discarded = stop.is_discarded();
         if is_discarded && stop.signal.disposition != Disposition::Default {
             return Vec::new();
         }

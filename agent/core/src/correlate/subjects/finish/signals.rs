@@ -1,6 +1,6 @@
 //! The signals to the main process: the stop, the kill, the fatal one.
 
-use crate::event::{Disposition, ExitStatus, SignalResult, si_code};
+use crate::event::{Disposition, ExitStatus, SignalResult, SignalSet, si_code};
 use crate::ids::Signal;
 use crate::termination::{Fatal, Role, Stop};
 use crate::time::Boot;
@@ -75,13 +75,19 @@ pub(super) fn is_cgroup_kill(fact: &SignalFact) -> bool {
     !fact.signal.group && fact.signal.code == si_code::USER && fact.sender.role != Role::Itself
 }
 
-/// The stop signal: the runtime's before other senders', a conventional stop signal before one that mostly means "reload", and
-/// the first of the last series.
-pub(super) fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed_by_runtime: bool) -> Option<&'a SignalFact> {
+/// The stop signal: the runtime's before other senders', the container's own before any other, a conventional stop signal before one that
+/// mostly means "reload", and the first of the last series.
+pub(super) fn stop_signal<'a>(
+    signals: &[&'a SignalFact],
+    own: Option<Signal>,
+    deadline: Boot,
+    killed_by_runtime: bool,
+) -> Option<&'a SignalFact> {
     let stops: Vec<&SignalFact> = possible_stops(signals, deadline).collect();
+    let is_own = |fact: &SignalFact| fact.sender.role == Role::Runtime && Some(fact.signal.signal) == own;
     let reach = |fact: &SignalFact| match fact.sender.role {
         Role::Runtime if killed_by_runtime => GRACE_REACH,
-        Role::Runtime if fact.is_conventional_stop() => STOP_REACH,
+        Role::Runtime if fact.is_conventional_stop() || is_own(fact) => STOP_REACH,
         Role::Runtime => RUN_GAP,
         // A reload, mostly.
         _ if !fact.is_conventional_stop() && fact.is_handled() => HANDLED_REACH,
@@ -102,7 +108,8 @@ pub(super) fn stop_signal<'a>(signals: &[&'a SignalFact], deadline: Boot, killed
         first
     };
     let by = |role: Role| move |fact: &SignalFact| fact.sender.role == role;
-    run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop())
+    run(&is_own)
+        .or_else(|| run(&|fact| by(Role::Runtime)(fact) && fact.is_conventional_stop()))
         .or_else(|| run(&by(Role::Runtime)))
         .or_else(|| run(&by(Role::Other)))
         .or_else(|| run(&by(Role::Unknown)))
@@ -139,6 +146,8 @@ pub(super) fn stop(fact: &SignalFact, of: (&State, &Timeline), signals: &[&Signa
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
         .sum();
+    let by_runtime = possible_stops(signals, deadline).filter(|fact| fact.sender.role == Role::Runtime);
+    let by_runtime = by_runtime.fold(SignalSet::default(), |all, fact| all.with(fact.signal.signal));
     Stop {
         at: fact.at,
         signal: fact.signal.signal,
@@ -150,5 +159,6 @@ pub(super) fn stop(fact: &SignalFact, of: (&State, &Timeline), signals: &[&Signa
         raised_again: raised_again.flatten(),
         still_pending: None,
         repeated: later.saturating_sub(1),
+        by_runtime,
     }
 }

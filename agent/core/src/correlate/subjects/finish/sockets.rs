@@ -7,7 +7,7 @@ use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
 use crate::time::Boot;
 
 use crate::correlate::subjects::inner;
-use crate::correlate::subjects::inside::{self, killed, killed_by_end_of, unseen};
+use crate::correlate::subjects::inside::{self, ended_by_default, killed, killed_by_end_of, unseen};
 use crate::correlate::subjects::process::Served;
 use crate::correlate::subjects::subject::Others;
 use crate::correlate::subjects::traffic::Window;
@@ -86,11 +86,11 @@ impl Life<'_> {
             kubelet_known: self.context.kubelet_known,
         });
         // The same close refused them, longer ago than what counts of a termination without a request.
-        let is_part =
-            self.is_unasked() && traffic.refused.count > 0 && timeline.sockets.has_refused_before(self.clients_since());
-        traffic.observed &= !is_part;
-        traffic.cgroup_v1 = observed.is_v1;
-        traffic.unclosed = observed.is_unclosed;
+        let refused_before = self.is_unasked() && timeline.sockets.has_refused_before(self.clients_since());
+        traffic.observed &= !refused_before;
+        traffic.unseen.refused_before = refused_before;
+        traffic.unseen.cgroup_v1 = observed.is_v1;
+        traffic.unseen.unclosed = observed.is_unclosed;
         let own_exits = &state.rare().own_exits;
         // Beside a TCP listener one on a Unix socket is mostly for the administrator, and no kernel keeps whom it has accepted.
         let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
@@ -101,8 +101,8 @@ impl Life<'_> {
             .may_lack(Kind::SignalGenerate, exits_since, end.plus(self.context.reorder));
         let lacks_handlers = self.ledger.may_lack(Kind::SignalDeliver, exits_since, until);
         traffic.observed &= serves_tcp || self.ledger.sees(Kind::SignalDeliver) && !lacks_handlers && !lacks_signals;
-        traffic.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
-        traffic.unlooked = match () {
+        traffic.unseen.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
+        traffic.unseen.unlooked = match () {
             () if serves_tcp => None,
             () if reads_unlooked(stop, self.kill.is_some(), inside) => Some(Unlooked::NoHandler),
             () => own_exits.more.since(exits_since, until).map(|_| Unlooked::TooMany),
@@ -204,6 +204,7 @@ impl Life<'_> {
                 .find(|(of, _)| of.is_own || !main.is_ns_init())
                 .map(|(of, signal)| (of.process(), *signal)),
             program_unsure: self.is_program_unsure(observed),
+            ended_by_default: ended_by_default(state, timeline, &main.id, since),
             ..inside
         }
     }

@@ -1,33 +1,32 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
-use super::{Way, entries, handled, signals};
-use crate::attribute::Map;
+use super::descent::Descent;
+use super::{Way, entries, exit, handled, is_forked, signals};
 use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};
 use crate::correlate::subjects::process::{Candidate, ProcessId, Served};
 use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
 use crate::event::{Disposition, SignalResult};
-use crate::ids::{Comm, Pid, Signal};
-use crate::termination::{Forward, Held, InnerKill, InnerProcess, Inside, Killed, Role, Unsignalled};
+use crate::ids::Signal;
+use crate::termination::{Forward, Held, InnerKill, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
 use crate::verdict::judge::is_at_once;
 
 impl Way<'_> {
-    pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward]) -> Vec<Unsignalled> {
+    pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward], descent: &Descent) -> Vec<Unsignalled> {
         let at_the_end = |fact: &&InnerSignal| {
             let by_others = matches!(fact.role, Role::Kernel | Role::Runtime);
             fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
         };
         // What begins after the stop signal is a step of the shutdown itself, such as the `sleep` of a trap.
         let is_before = |kill: &&InnerSignal| kill.target.start <= self.stop.at;
-        let descent = Descent::new(self.state, &self.main, signals);
         let mut killed: Vec<&InnerSignal> = signals
             .iter()
             .filter(at_the_end)
             .filter(|kill| !was_signalled(signals, kill, self.stop.at))
             .filter(is_before)
-            .filter(|kill| descent.is_of_main(kill))
+            .filter(|kill| descent.is_own(kill.target.tgid))
             .collect();
         // First the children of a process that got the signal, and that may wait for them.
         killed.sort_by_key(|kill| !forwards.iter().any(|forward| forward.target.tgid == kill.parent));
@@ -65,8 +64,8 @@ pub(in crate::correlate::subjects) fn killed(
     let descent = Descent::new(state, &main.id, &all);
     let defaults = Defaults {
         state,
+        main: main.id,
         timeline,
-        main,
         stop,
         end,
         signals: &all,
@@ -83,7 +82,7 @@ pub(in crate::correlate::subjects) fn killed(
     };
     let kills = all.iter().filter_map(|fact| {
         let is_anothers = fact.result != SignalResult::Ignored && fact.role != Role::Itself;
-        let exit = super::exit(state, &id(&fact.target));
+        let exit = exit(state, &id(&fact.target));
         let at = match fact.signal {
             Signal::KILL => {
                 let is_killed = exit.is_none_or(|exit| exit.status.signal() == Some(Signal::KILL));
@@ -104,8 +103,8 @@ pub(in crate::correlate::subjects) fn killed(
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
         // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
         let serves = held.listener.or(held.other).is_some();
-        let is_own = descent.is_of_main(fact) || descent.init.is_none() && serves;
-        others |= !is_own && descent.init.is_none() && at >= since;
+        let is_own = descent.is_own(fact.target.tgid) || !descent.has_init() && serves;
+        others |= !is_own && !descent.has_init() && at >= since;
         if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
             continue;
         }
@@ -132,8 +131,8 @@ pub(in crate::correlate::subjects) fn killed(
 /// Which signals other than SIGKILL ended a program by their default action.
 struct Defaults<'a> {
     state: &'a State,
+    main: ProcessId,
     timeline: &'a Timeline,
-    main: &'a Candidate,
     stop: Option<&'a SignalFact>,
     end: Boot,
     signals: &'a [InnerSignal],
@@ -145,10 +144,12 @@ impl Defaults<'_> {
     fn has_ended(&self, fact: &InnerSignal) -> Option<Boot> {
         // A worker that got it before the stop is not of the stop; and without one, what the subject's own processes end before their exit
         // is their own decision.
+        let by_main = self.main.same(&id(&fact.sender));
         let from = match self.stop {
-            Some(stop) => stop.at,
-            None if fact.role == Role::Inside => self.end,
-            None => self.end.minus(PASSED_ON),
+            // Of a stop that the kernel discarded the main process knows nothing.
+            Some(stop) if !(by_main && stop.is_discarded()) => stop.at,
+            _ if fact.role == Role::Inside => self.end,
+            _ => self.end.minus(PASSED_ON),
         };
         let at = fact.at_or_after(from)?;
         let counts = !self.is_on_the_way(fact) && !self.is_handled(at, fact) && self.is_to_program(fact);
@@ -157,7 +158,10 @@ impl Defaults<'_> {
 
     /// The stop signal, or a fault that another process sent instead, as [`Forward`] has it.
     fn is_on_the_way(&self, fact: &InnerSignal) -> bool {
-        let Some(stop) = self.stop else { return false };
+        // Of a stop that the kernel discarded, nothing is sent on.
+        let Some(stop) = self.stop.filter(|stop| !stop.is_discarded()) else {
+            return false;
+        };
         let in_time = |of: &InnerSignal| of.at_or_after(stop.at).is_some_and(|at| at <= self.end);
         let is_forward = |of: &InnerSignal| of.sends_on(stop.signal.signal) && in_time(of) && of.to(&fact.target);
         let is_it = |of: &InnerSignal| is_forward(of) && (of.signal == fact.signal || fact.is_fault_by_another());
@@ -177,25 +181,36 @@ impl Defaults<'_> {
     /// By its exit's record. What its parent has forked has the parent's listener, and without a connection waits for work. Of a stop in which
     /// a listener was closed, who has only another one may be a helper: see `terminated` of the judgement.
     fn is_to_program(&self, fact: &InnerSignal) -> bool {
-        let Some(of) = served(self.state, &id(&fact.target)) else {
-            return false;
-        };
-        let is_forked = self.comm(fact.parent) == Some(fact.target.comm);
+        let is_forked = is_forked(fact, (self.state, self.timeline));
         let is_helper = || fact.role != Role::Other && self.timeline.sockets.has_closed_listener(self.since(), self.end);
-        of.held.connection || of.unobserved || !is_forked && !is_helper()
+        match served(self.state, &id(&fact.target)) {
+            Some(of) => of.held.connection || of.unobserved || !is_forked && !is_helper(),
+            // Of connections to a server that record has none.
+            None => {
+                let held = self.timeline.sockets.holders.held(fact.target.tgid, fact.last);
+                held.connection.is_some() && !is_forked && !is_helper()
+            }
+        }
     }
 
     fn since(&self) -> Boot {
         self.stop.map_or(self.end, |stop| stop.at)
     }
+}
 
-    fn comm(&self, of: Pid) -> Option<Comm> {
-        let main = Some(self.main.as_inner()).filter(|main| main.tgid == of);
-        let exits = self.state.exits.iter().map(|(_, exit)| InnerProcess::of(&exit.task));
-        let signalled = self.signals.iter().flat_map(|fact| [fact.target, fact.sender]);
-        let mut known = main.into_iter().chain(exits).chain(signalled);
-        known.find(|known| known.tgid == of).map(|known| known.comm)
-    }
+/// See [`Inside::ended_by_default`].
+pub(in crate::correlate::subjects) fn ended_by_default(
+    state: &State,
+    timeline: &Timeline,
+    main: &ProcessId,
+    since: Boot,
+) -> bool {
+    let is_ended = |fact: &InnerSignal| {
+        let by = exit(state, &id(&fact.target)).and_then(|exit| exit.status.signal());
+        fact.signal != Signal::KILL && by == Some(fact.signal) && fact.disposition == Disposition::Default
+    };
+    let mut others = signals(timeline).filter(|fact| !main.same(&id(&fact.target)) && fact.at_or_after(since).is_some());
+    others.any(|fact| is_ended(&fact))
 }
 
 /// Processes other than the main one that served clients and were ended by a signal without a record, from then on, none of `forwards`: unless
@@ -252,46 +267,4 @@ fn was_signalled(signals: &[InnerSignal], end: &InnerSignal, since: Boot) -> boo
     let is_other = |fact: &&InnerSignal| ![Signal::KILL, end.signal].contains(&fact.signal);
     let before = |fact: &&InnerSignal| is_other(fact) && fact.to(&end.target) && fact.role != Role::Itself;
     signals.iter().filter(before).any(|fact| fact.last >= since)
-}
-
-/// Which processes descend from the main process. The others came in from outside (a probe, `kubectl exec`), and its shutdown does not
-/// concern them.
-struct Descent {
-    /// None: it is no init, so that its orphans have another parent, and only those below one of the outsiders are known.
-    init: Option<Pid>,
-    outsiders: Vec<Pid>,
-    parents: Map<Pid, Pid>,
-}
-
-impl Descent {
-    fn new(state: &State, main: &ProcessId, signals: &[InnerSignal]) -> Descent {
-        let exits = state.exits.iter().map(|(_, exit)| (exit.task.tgid, exit.task.ppid));
-        let (mains, others): (Vec<&Candidate>, Vec<&Candidate>) = state.candidates.iter().partition(|of| of.id.same(main));
-        Descent {
-            init: mains.first().filter(|main| main.is_ns_init()).map(|main| main.id.tgid),
-            outsiders: others
-                .iter()
-                .filter(|other| other.outside)
-                .map(|other| other.id.tgid)
-                .collect(),
-            // One between, which ended without a recorded signal, has its exit only. A signal's parent is of before the end of that parent.
-            parents: exits
-                .chain(signals.iter().map(|fact| (fact.target.tgid, fact.parent)))
-                .collect(),
-        }
-    }
-
-    fn is_of_main(&self, fact: &InnerSignal) -> bool {
-        let mut of = Some(fact.target.tgid);
-        // No chain is longer; crafted parents may go in a circle.
-        for _ in 0..=self.parents.len() + 1 {
-            match of {
-                Some(of) if Some(of) == self.init => return true,
-                Some(of) if self.init.is_none() && self.outsiders.contains(&of) => return false,
-                Some(known) => of = self.parents.get(&known).copied(),
-                None => return self.init.is_none(),
-            }
-        }
-        self.init.is_none()
-    }
 }

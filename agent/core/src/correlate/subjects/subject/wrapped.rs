@@ -35,7 +35,14 @@ impl State {
         if is_awaited || sockets.holders.has_closed(first.id.tgid, stop.at) || !sockets.knows_holders(stop.at) {
             return None;
         }
-        let is_program = |fact: &&SignalFact| sockets.holders.has_closed(fact.signal.target.tgid, stop.at);
+        let by_tcp = |fact: &SignalFact| sockets.holders.has_closed(fact.signal.target.tgid, stop.at);
+        // Beside TCP a Unix socket is mostly for the administrator. Of sockets that no probe observes the exit's record tells.
+        let serves_tcp = self.stopped_with(first, stop).any(by_tcp);
+        let by_others = |fact: &SignalFact| {
+            let mut served = self.served().filter(|of| of.id.is(&fact.signal.target));
+            !serves_tcp && served.any(|of| of.unobserved || of.held.unix_listener)
+        };
+        let is_program = |fact: &&SignalFact| by_tcp(fact) || by_others(fact);
         let programs = self.stopped_with(first, stop).filter(is_program).map(|fact| {
             let mut program = Candidate::of(&fact.signal.target, fact.at, true);
             if let Some((at, exit)) = self.exit_of(&program.id) {

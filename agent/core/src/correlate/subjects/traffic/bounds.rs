@@ -26,7 +26,7 @@ impl Sockets {
 
     /// Makes room for a connection. False: there is none.
     pub(super) fn find_room(&mut self, cap: usize) -> bool {
-        if !self.room.may_be_more {
+        if self.room.is_full {
             return false;
         }
         self.make_room(cap);
@@ -52,7 +52,7 @@ impl Sockets {
     pub fn expire(&mut self, before: Boot) {
         self.listeners.expire(before);
         self.connections.retain(|_, connection| connection.last > before);
-        self.room.may_be_more = true;
+        self.room.is_full = false;
         self.accepted.retain(|at| *at > before);
         self.accepted_over = Count::default();
         self.kubelet_accepted = Count::default();
@@ -133,7 +133,7 @@ impl Sockets {
     pub fn squeeze(&mut self) -> u64 {
         let before = self.bytes();
         self.make_room(0);
-        self.room.may_be_more = true;
+        self.room.is_full = false;
         self.accepted = Vec::new();
         self.connections.shrink_to_fit();
         if self.bytes() <= before / 2 {

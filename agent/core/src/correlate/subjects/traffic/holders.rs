@@ -1,9 +1,10 @@
 //! Which processes closed sockets.
 
+use super::super::connection::Use;
 use crate::event::{Tcp, TcpOp, TcpState};
 use crate::ids::Pid;
 use crate::termination::Held;
-use crate::time::Boot;
+use crate::time::{Boot, TickRate};
 
 /// Processes of a server with a worker for each connection.
 const HOLDERS: usize = 256;
@@ -20,18 +21,20 @@ pub(in crate::correlate::subjects) struct Holders {
 #[derive(Clone, Copy, Debug, Default)]
 struct Holder {
     at_exit: Held,
+    /// The same of a connection with a request that was not answered.
+    unanswered: Option<Boot>,
     /// The last close, also by close(2).
     last: Boot,
 }
 
 impl Holders {
-    pub fn add(&mut self, at: Boot, tcp: &Tcp) {
+    pub fn add(&mut self, at: Boot, tcp: &Tcp, rate: TickRate) {
         let TcpOp::State { old, new } = tcp.op else { return };
         // What the other side does is handled in the context of any process.
         let is_closed = matches!(new, TcpState::FinWait1 | TcpState::LastAck | TcpState::Close) && tcp.sk_err == 0;
         let is_listener = match old {
             TcpState::Listen => true,
-            TcpState::Established | TcpState::CloseWait if is_closed && !tcp.unheld => false,
+            TcpState::Established | TcpState::CloseWait if is_closed && !tcp.close.unheld => false,
             _ => return,
         };
         let known = self.of.iter().position(|(tgid, _)| *tgid == tcp.tgid);
@@ -49,7 +52,16 @@ impl Holders {
             true => &mut holder.at_exit.listener,
             false => &mut holder.at_exit.connection,
         };
-        *by_exit = Some(at).filter(|_| tcp.by_exit).max(*by_exit);
+        let at_exit = Some(at).filter(|_| tcp.close.by_exit);
+        *by_exit = at_exit.max(*by_exit);
+        if !is_listener && tcp.close.by_exit && Use::of(tcp, rate) == Use::Unanswered {
+            holder.unanswered = at_exit.max(holder.unanswered);
+        }
+    }
+
+    /// After that time the exit of the process cut a client's request.
+    pub fn has_cut(&self, by: Pid, from: Boot) -> bool {
+        self.holder(by).is_some_and(|holder| holder.unanswered >= Some(from))
     }
 
     /// What the exit of the process closed after that time.

@@ -39,7 +39,7 @@ impl Sockets {
         let mut traffic = nothing(window, window.observed && !foreign);
         traffic.kubelet.known = window.kubelet_known;
         traffic.listeners = self.listeners.closed(|at| within(Some(at)).is_some());
-        traffic.unseen_clients = !window.sees_all && self.listeners.has_closed_to_others(window.until);
+        traffic.unseen.clients = !window.sees_all && self.listeners.has_closed_to_others(window.until);
         for &at in &self.accepted {
             count(&mut traffic.accepted, within(Some(at)));
         }
@@ -88,15 +88,15 @@ impl Sockets {
         let forgot = |served: &SocketAddr| window.clients.forgot_one_of(served.ip(), window.since, window.until);
         traffic.observed &= !self.served.iter().any(forgot)
             && self.forgotten.is_none_or(|before| before < window.since)
-            && !traffic.unseen_clients;
+            && !traffic.unseen.clients;
         traffic.kubelet.known &= !self.forgot_kubelets(window, &traffic);
         traffic.peers = lost.peers(&known, traffic.observed);
         let clients = traffic.refused_clients();
-        let last_refused = match clients.count < traffic.refused.count {
+        let last_refused = match clients.count < traffic.refused.all.count {
             true => (clients.count > 0).then_some(clients.last),
             false => last_refused,
         };
-        traffic.refusing_on = last_refused.is_some_and(|last| last > window.refusing_from);
+        traffic.refused.goes_on = last_refused.is_some_and(|last| last > window.refusing_from);
         traffic
     }
 

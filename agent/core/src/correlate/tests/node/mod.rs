@@ -2,13 +2,14 @@
 
 mod clients;
 mod kubelet;
+mod less_evidence;
 mod next_boot;
 mod pods;
 mod proof;
-mod properties;
+pub mod properties;
 mod signs;
 mod stayed_ready;
-mod swept;
+pub mod swept;
 
 use std::fmt::Write;
 

@@ -202,7 +202,7 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
               the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
               fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
             +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
     );
 }
@@ -328,6 +328,24 @@ fn a_pod_that_goes_on_after_the_boot_has_not_terminated() {
     );
 }
 
+/// Its `lastState`, which nobody recorded: the runtime lost the exit with the boot, and the kernel's record is in the journal.
+#[test]
+fn what_kubectl_shows_of_a_pod_that_goes_on_after_the_boot() {
+    let next = "+16 pod dns dns.id=another dns=running dns.last=dns:dns:255:Unknown dns.restarts=1\n+16.1 api synced";
+    check(
+        &node(&format!("{DNS_HAS_EXITED}\n{next}")),
+        expect![[r#"
+        +13.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
+          container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        +16.000 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
+          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down; kubectl shows Unknown, exit code 255; the kernel: exited with 0 at SIGTERM; the sockets of the container were not observed
+        +43.100 down +13.000…+105.000 of 1
+        +43.100 node 1 Info +1.000…+12.800 graceful Down { back: Boot(3705000000000) }
+          the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 8.0 s of 40 s, critical phase took 3.0 s of 20 s); logind waits at most 60 s
+    "#]],
+    );
+}
+
 /// The state of an earlier shutdown.
 #[test]
 fn an_older_state_shows_nothing() {
@@ -349,7 +367,7 @@ fn an_older_state_shows_nothing() {
               how the reboot went is unknown: the agent stopped before the node went down; the node was back 45.2 s after the last evidence
               fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
             +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
     );
 }
@@ -426,7 +444,7 @@ fn a_soft_reboot_keeps_the_boot() {
             "),
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
-              the soft-reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took 1.1 s of 40 s)
+              the soft-reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took at least 1.1 s of 40 s)
               fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) and its pods were over
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],

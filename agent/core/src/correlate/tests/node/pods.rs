@@ -20,6 +20,31 @@ fn a_phase_cuts_a_pod_that_has_a_longer_grace() {
     );
 }
 
+/// Somebody deletes the pod meanwhile: that took nothing, unless what it gave had ended by the SIGKILL.
+#[test]
+fn a_deletion_during_the_shutdown_explains_a_cut_only_by_its_own_end() {
+    let is_cut_by = |clock: &str, before: &str, deleted: &str| {
+        let script = cut_by_a_phase("", clock).replace(before, &format!("{deleted}\n{before}"));
+        show(&play_all(&script)).contains(" truncated-by-shutdown: NodeShutdown")
+    };
+    let is_cut = |before: &str, deleted: &str| is_cut_by("+1 skew -10 10", before, deleted);
+    assert!(is_cut("+41.1 KILL", ""));
+    assert!(is_cut("+41.1 KILL", "+3 pod web deleted=+3:60"));
+    assert!(!is_cut("+41.1 KILL", "+3 pod web deleted=+3:20"));
+    assert!(is_cut("+44 node", "+43.5 pod web deleted=+43:5"), "after the SIGKILL");
+    // Clocks that were not compared: the watch shows that it came after the SIGKILL, also where the API server's clock is behind.
+    assert!(is_cut_by("", "+44 node", "+43.5 pod web deleted=+43:5"));
+    // By that clock what the deletion gave had ended, and by the watch it had not: a watch can be slower than most.
+    assert!(!is_cut_by("", "+44 node", "+43.5 pod web deleted=+30:5"));
+    assert!(!is_cut_by(
+        "+1.05 api away timeout",
+        "+44 node",
+        "+43.5 pod web deleted=+30:5"
+    ));
+    let script = cut_by_a_phase("", "").replace("+44 node", "+43.5 pod web deleted=+30:5\n+44 node");
+    assert!(show(&play_all(&script)).contains(" unknown: "));
+}
+
 /// The same in an outage that began before the stop signal: a deletion may have been requested, with any grace period.
 #[test]
 fn a_cut_in_an_outage_is_in_doubt() {
@@ -470,7 +495,7 @@ fn what_ended_in_a_gap_does_not_run_at_the_begin() {
             +11.500 node 1 Info +1.000…+11.500 graceful AgentEnded
               the reboot was announced by logind, and 1 pod terminated within 8.0 s (normal phase took 8.0 s of 40 s); logind waited 9.1 s of at most 60 s
             +12.000 container 000000000000 unknown: Unknown
-              container `dns`: how PID 1 `dns` terminated is unknown: the node went down 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
+              container `dns`: how PID 1 `dns` terminated is unknown: epitaph's last evidence is 41.9 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +13.000 down +11.900…+60.000 of 1
             +72.000 container 000000000000 clean-exit: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down; epitaph did not observe for part of the time before this SIGTERM: the stop may have begun before it, and the shutdown may have taken longer than stated; the sockets of the container were not observed

@@ -189,7 +189,7 @@ fn a_node_with_a_pod_that_opted_out_has_something_to_lose() {
         ",
     );
     let of = |(_, report): &(crate::time::Boot, Report)| match report {
-        Report::NodeShutdown(of) => Some((of.facts.ignored_losers, of.verdict.headline, of.verdict.unclean)),
+        Report::NodeShutdown(of) => Some((of.facts.unlisted.ignored_losers, of.verdict.headline, of.verdict.unclean)),
         _ => None,
     };
     let found: Vec<_> = play_all(&bypassed).reports.iter().filter_map(of).collect();

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::correlate::{Correlator, Limits};
+use crate::event::{Event, Kind};
 use crate::fixtures::script::{self, ZERO};
 use crate::input::{CgroupMode, Input, Observation};
 use crate::node::*;
@@ -13,7 +14,7 @@ use crate::report::Report;
 use crate::time::{Boot, Wall, WallOffset};
 
 /// Shutdowns of every sort with their verdict.
-fn shutdowns() -> Vec<String> {
+pub fn shutdowns() -> Vec<String> {
     vec![
         node(&format!("{ORDERLY}\n+16 node agent-ends\n+20 end")),
         node("+1 node job poweroff.target\n+1.1 node state stopping\n+4 reboot back=+40\n+5 node kubelet-state"),
@@ -26,6 +27,15 @@ fn shutdowns() -> Vec<String> {
         ),
         node("+1 node scheduled reboot +61\n+41 node scheduled none\n+100 tick"),
         node("+1 node locks dpkg:block:4711\n+2 node scheduled reboot +31\n+60 tick"),
+        // A container exits before.
+        node(&format!(
+            "proc again in=web:app:2 pid=200 ns=1 start=-49 parent=shim comm=app\n-50 exit main 1\n-49.9 rmdir web:app\n-49 mkdir web:app:2\n\
+             -49 exec again\n-48 pod web app.last=web:app:1:Error app.restarts=1 app.id=web:app:2 app=running\n{}\n+16 node agent-ends\n+20 end",
+            ORDERLY
+                .replace("main", "again")
+                .replace("rmdir web:app", "rmdir web:app:2")
+                .replace("Terminated app=", "Terminated app.id=web:app:2 app=")
+        )),
     ]
 }
 
@@ -56,17 +66,19 @@ fn reports(history: &History, change: impl Fn(&mut History)) -> Vec<&'static str
 }
 
 /// What was seen proves it, whatever was lost.
-const PROVEN: [&str; 4] = ["spoofed", "cancelled", "blocked", "truncated"];
+const PROVEN: [&str; 3] = ["spoofed", "cancelled", "blocked"];
 
 #[test]
 fn a_lost_message_makes_a_verdict_unknown_or_leaves_it() {
-    for script in shutdowns() {
+    for script in shutdowns().into_iter().chain(swept::scripts()) {
         let history = script::parse(&script).inputs;
         let before = reports(&history, |_| {});
         assert!(!before.is_empty(), "{script}");
         let count = history.len();
         for place in 0..count {
-            if !matches!(history[place].1, Input::Kernel { .. } | Input::Node(_)) {
+            // After a loss the role sends its states again, before it reports the loss: of the locks, none is lost.
+            let is_state = matches!(history[place].1, Input::Node(NodeEvent::Inhibitors { .. }));
+            if is_state || !matches!(history[place].1, Input::Kernel { .. } | Input::Node(_)) {
                 continue;
             }
             let after = reports(&history, |inputs| {
@@ -99,33 +111,44 @@ fn a_lost_message_makes_a_verdict_unknown_or_leaves_it() {
 
 #[test]
 fn lost_records_do_not_make_a_verdict_cleaner_or_blame_the_shutdown() {
-    for script in shutdowns() {
+    for script in shutdowns().into_iter().chain(swept::scripts()) {
         let history = script::parse(&script).inputs;
         let before = reports(&history, |_| {});
         for place in 0..history.len() {
             if !matches!(history[place].1, Input::Kernel { .. }) {
                 continue;
             }
-            let after = reports(&history, |inputs| {
-                let at = inputs[place].0;
-                if matches!(inputs[place].1, Input::Kernel { .. }) {
-                    let lost = Input::lost_by_machine(crate::event::Kind::ProcessExit, at, 1);
-                    inputs[place].1 = lost;
+            // The record itself, and the exit of another process.
+            for kind in [kind(&history[place].1), Some(Kind::ProcessExit)].into_iter().flatten() {
+                let after = reports(&history, |inputs| {
+                    inputs[place].1 = Input::lost_by_machine(kind, inputs[place].0, 1)
+                });
+                for verdict in &after {
+                    assert!(
+                        *verdict == "unknown" || before.contains(verdict),
+                        "{before:?} → {after:?} with a record of {kind:?} lost at {place}: {script}"
+                    );
                 }
-            });
-            for verdict in &after {
-                assert!(
-                    *verdict == "unknown" || before.contains(verdict),
-                    "{before:?} → {after:?} with a record lost at {place}: {script}"
-                );
             }
         }
     }
 }
 
+fn kind(input: &Input) -> Option<Kind> {
+    let Input::Kernel { event, .. } = input else { return None };
+    Some(match event {
+        Event::SignalGenerate(_) => Kind::SignalGenerate,
+        Event::ProcessExit(_) => Kind::ProcessExit,
+        Event::ProcessExec(_) => Kind::ProcessExec,
+        Event::CgroupMkdir(_) => Kind::CgroupMkdir,
+        Event::CgroupRmdir(_) => Kind::CgroupRmdir,
+        _ => return None,
+    })
+}
+
 #[test]
 fn messages_of_one_moment_in_any_order() {
-    for script in shutdowns() {
+    for script in shutdowns().into_iter().chain(swept::scripts()) {
         let history = script::parse(&script).inputs;
         let before = reports(&history, |_| {});
         let count = history.len();

@@ -359,7 +359,7 @@ fn the_own_lock_is_released_by_the_roles_word() {
              {rest}\n+3.6 node job poweroff.target\n+3.6 node state stopping\n+4 node agent-ends\n+4.1 end"
         );
         let locks = play_all(&script).reports.into_iter().find_map(|(_, report)| match report {
-            Report::NodeShutdown(of) => Some(of.facts.locks.clone()),
+            Report::NodeShutdown(of) => Some(of.facts.logind.locks.clone()),
             _ => None,
         });
         let locks = locks.expect("a shutdown");
@@ -380,7 +380,7 @@ fn locks(rest: &str) -> Vec<(u32, Option<String>, bool)> {
         .into_iter()
         .rev()
         .find_map(|(_, report)| match report {
-            Report::NodeShutdown(of) => Some(of.facts.locks.clone()),
+            Report::NodeShutdown(of) => Some(of.facts.logind.locks.clone()),
             _ => None,
         });
     let locks = last.expect("a shutdown");

@@ -47,15 +47,15 @@ fn the_stop_signals_of_systemd_begin_a_shutdown() {
         )),
         expect![[r#"
             +4.000 unit cron.service unknown: NodeShutdown, by 1 stop signals of PID 1
-              How `cron` (pid 60) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              How `cron` (pid 60) terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +4.000 unit db.service unknown: NodeShutdown, by 1 stop signals of PID 1
-              How `db` (pid 61) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              How `db` (pid 61) terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +34.000 down +3.800…+49.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
               the kubelet held no delay lock at the shutdown, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
               fix: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet
             +64.000 container 000000000000 unknown: NodeShutdown, by 1 stop signals of PID 1
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +64.000 container 000000000000 clean: NodeShutdown, by 1 stop signals of PID 1
               container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
         "#]],
@@ -81,13 +81,13 @@ fn a_pod_that_exited_in_the_sweep_is_completed_by_the_next_boot() {
         )),
         expect![[r#"
             +4.000 unit cron.service unknown: NodeShutdown, by 1 stop signals of PID 1
-              How `cron` (pid 60) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              How `cron` (pid 60) terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +4.000 unit db.service unknown: NodeShutdown, by 1 stop signals of PID 1
-              How `db` (pid 61) terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              How `db` (pid 61) terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +6.000 pod dns clean: NodeShutdown, by 1 stop signals of PID 1
               container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the node was shutting down
             +6.100 pod web unknown: NodeShutdown, by 1 stop signals of PID 1
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
+              container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 2.8 s after SIGTERM, and no exit was seen until then; the node was shutting down
             +34.100 down +3.800…+49.000 of 1
             +34.100 node 1 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3649000000000) }
               the kubelet held no delay lock at the shutdown, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)
@@ -113,11 +113,11 @@ fn a_pod_that_exited_in_a_sweep_long_before_is_not_the_shutdowns() {
             +33.600 container 000000000000 clean-exit: Unknown
               container `dns`: systemd sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 0.5 s later; the reason for the termination is unknown: the pod\'s status did not report the exit within 30 s; the sockets of the container were not observed
             +61.000 unit cron.service unknown: Stopped
-              How `cron` (pid 60) terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then
+              How `cron` (pid 60) terminated is unknown: epitaph's last evidence is 59.8 s after SIGTERM, and no exit was seen until then
             +61.000 unit db.service unknown: Stopped
-              How `db` (pid 61) terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then
+              How `db` (pid 61) terminated is unknown: epitaph's last evidence is 59.8 s after SIGTERM, and no exit was seen until then
             +61.000 container 000000000000 unknown: Unknown
-              container `app`: how PID 1 `app` terminated is unknown: the node went down 59.8 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
+              container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 59.8 s after SIGTERM, and no exit was seen until then; the reason for the termination is unknown: epitaph stopped before the state of the pod was known
             +91.000 node 2 Warning +60.800…+60.800 unknown Down { back: Boot(3705000000000) }
               why the node went down is unknown: the agent stopped before the node went down
               fix: keep epitaph running until the pods have terminated: give it the highest priority and a long grace period
@@ -304,4 +304,30 @@ fn fewer_stops_are_somebodys() {
             "{stops}"
         );
     }
+}
+
+/// systemd stops the bus before the fourth of the stop signals: what was known when the sweep began counts.
+#[test]
+fn the_bus_may_be_gone_before_the_sweep_is_one() {
+    let sweep = SWEEP.replace("+1.03 TERM", "+1.02 node bus gone the_role_has_ended\n+1.03 TERM");
+    assert!(sweep.contains("bus gone"));
+    let rest = format!("{sweep}{DNS_EXITS}\n+4 reboot back=+49\n+5 node kubelet-state");
+    assert_eq!(verdicts(&unprotected(&rest)), ["unprotected"]);
+    // The next case to it: the bus was gone before.
+    let rest = format!("+0.9 node bus gone the_role_has_ended\n{SWEEP}{DNS_EXITS}\n+4 reboot back=+49\n+5 node kubelet-state");
+    assert_eq!(verdicts(&unprotected(&rest)), ["unknown"]);
+}
+
+/// Shutdowns that nothing but systemd's stop signals shows, or that a message announces late.
+pub fn scripts() -> Vec<String> {
+    let back = "+4 reboot back=+49\n+5 node kubelet-state";
+    vec![
+        unprotected(&format!("{SWEEP}{DNS_EXITS}\n{back}")),
+        unprotected(&format!("{SWEEP}{DNS_EXITS}\n+60 tick\n+70 end")),
+        unprotected(&format!(
+            "{SWEEP}+1.5 exit dns 0\n+1.6 rmdir dns:dns\n+2.9 node prepare true poweroff\n+3 node job poweroff.target\n+9 end"
+        )),
+        node(&format!("{SERVICES}{SWEEP}\n+1.8 node agent-ends\n{back}")),
+        node("+1 RTMIN+5 bash -> systemd handler\n+1.1 node job reboot.target\n+4 reboot back=+40"),
+    ]
 }

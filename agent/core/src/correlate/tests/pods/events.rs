@@ -326,7 +326,7 @@ fn a_missing_part_of_the_evidence_may_hide_why_a_container_was_stopped() {
 }
 
 /// The pods whose Events the core asks for.
-fn asked(script: &str) -> Vec<String> {
+pub(super) fn asked(script: &str) -> Vec<String> {
     let of = |(now, command)| match command {
         Command::ListEvents(pod) => Some(format!("{} {}", at(now), pod.name)),
         Command::Watch(_) | Command::Forget(_) => None,

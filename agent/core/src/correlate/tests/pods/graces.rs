@@ -5,10 +5,11 @@ use std::fmt::Write;
 use expect_test::{Expect, expect};
 
 use super::run;
-use crate::report::Report;
+use crate::report::{Report, Termination};
+use crate::verdict::is_grace_cut;
 
 /// A pod with a grace period of 60 s, running since a minute; `more` continues its declaration.
-fn pod(more: &str, rest: &str) -> String {
+pub(super) fn pod(more: &str, rest: &str) -> String {
     format!(
         "
         -60 api synced
@@ -26,7 +27,7 @@ fn pod(more: &str, rest: &str) -> String {
 }
 
 /// A process that is still shutting down at the SIGKILL.
-fn killed(request: &str, after: u32) -> String {
+pub(super) fn killed(request: &str, after: u32) -> String {
     let kill = f64::from(after) + 1.4;
     let rest = format!(
         "{request}
@@ -43,7 +44,7 @@ fn killed(request: &str, after: u32) -> String {
 }
 
 /// Sentence, remedy and advice of the pod, and the line of evidence about its request.
-fn check(script: &str, expect: Expect) {
+pub(super) fn check(script: &str, expect: Expect) {
     let mut text = String::new();
     for (_, report) in run(script) {
         let Report::PodTerminated(pod) = report else { continue };
@@ -69,10 +70,10 @@ fn a_person_asks_for_less_than_the_spec() {
     check(
         &killed("+1.05 pod web deleted=+1:5", 5),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-          fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: delete without a grace period of its own: `kubectl delete` without `--grace-period`, or `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -82,10 +83,10 @@ fn an_eviction_asks_for_less_than_the_spec() {
     check(
         &killed(request, 5),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the eviction; the pod was evicted through the Eviction API
-          fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: leave the grace period of evictions to the pod: `--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination handler, or `deleteOptions.gracePeriodSeconds` of who evicts
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the eviction; the pod was evicted through the Eviction API
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: leave the grace period of evictions to the pod; what sets another one is `--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination handler, or `deleteOptions.gracePeriodSeconds` in the request of any other program that evicts the pod
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -96,10 +97,10 @@ fn the_cluster_autoscaler_asks_for_less_than_the_spec() {
     check(
         &killed(request, 5),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the cluster autoscaler; the pod was evicted through the Eviction API
-          fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: raise `--max-graceful-termination-sec` of the cluster autoscaler to at least 60 s
-          deletion requested by cluster-autoscaler with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the eviction after the cluster autoscaler's announcement; the pod was evicted through the Eviction API
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: raise `--max-graceful-termination-sec` of the cluster autoscaler to at least 60 s; if `kubectl drain` evicted the pod after the autoscaler's announcement, run `kubectl drain` without `--grace-period`
+              deletion requested after an announcement of cluster-autoscaler with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -129,20 +130,20 @@ fn an_event_about_another_request_names_nobody() {
     check(
         &killed(request, 5),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-          fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: delete without a grace period of its own: `kubectl delete` without `--grace-period`, or `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
     let request = "-200 event web - ScaleDown deleting pod for node scale down
         +1.05 pod web deleted=+1:5 disruption=EvictionByEvictionAPI:evicted";
     check(
         &killed(request, 5),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the eviction; the pod was evicted through the Eviction API
-          fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: leave the grace period of evictions to the pod: `--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination handler, or `deleteOptions.gracePeriodSeconds` of who evicts
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the eviction; the pod was evicted through the Eviction API
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: leave the grace period of evictions to the pod; what sets another one is `--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster autoscaler, `podTerminationGracePeriod` of the node termination handler, or `deleteOptions.gracePeriodSeconds` in the request of any other program that evicts the pod
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -174,10 +175,10 @@ fn a_grace_of_0_in_the_spec_is_no_force_delete() {
     check(
         &killed("+1.05 pod web deleted=+1:0", 1),
         expect![[r#"
-        force-killed: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 1.1 s later; the pod was force-deleted (grace period 0)
-          fix: stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0)
-          deletion requested with a grace period of 0 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            force-killed: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 1.1 s later; the pod was force-deleted (grace period 0, 60 s in its spec)
+              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              deletion requested with a grace period of 0 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -283,10 +284,10 @@ fn a_hook_and_a_sidecar_that_a_shortened_grace_left_too_little() {
     check(
         &pod("app.prestop=exec:/bin/sh", rest),
         expect![[r#"
-        prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 5 s ended and left 2.0 s for the shutdown; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-          fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; the pod's own grace period of 60 s was not given: delete without a grace period of its own: `kubectl delete` without `--grace-period`, or `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 5 s ended and left 2.0 s for the shutdown; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
+              fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
     let rest = "
         -59 mkdir web:proxy
@@ -307,11 +308,11 @@ fn a_hook_and_a_sidecar_that_a_shortened_grace_left_too_little() {
     check(
         &pod("proxy:sidecar", rest),
         expect![[r#"
-        killed-after-grace: container `app` (2 of 2 unclean): the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 4.9 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion; container `proxy`: sidecar-starved
-          fix: the shutdown needs more than the 4.9 s that it got, and the pod's own grace period of 60 s was not given: delete without a grace period of its own: `kubectl delete` without `--grace-period`, or `gracePeriodSeconds` of the controller that deletes (the API server's audit log names it)
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-          deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            killed-after-grace: container `app` (2 of 2 unclean): the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 4.9 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion; container `proxy`: sidecar-starved
+              fix: the shutdown needs more than the 4.9 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+              deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -347,34 +348,117 @@ fn an_eviction_that_waited_for_the_hook_is_not_cut() {
     assert!(!judged("", "61.2"));
 }
 
-/// By memory, and by the pod's own limit: neither waits for the pod's grace period, and one has no threshold to set.
-#[test]
-fn an_eviction_by_the_kubelet_does_not_wait() {
-    let script = |disruption: &str| {
-        pod(
-            "",
-            &format!(
-                "+1.3 TERM runc -> main handler
+/// The kubelet's eviction kills the process 2.1 s after its stop signal.
+pub(super) fn evicted(disruption: &str) -> String {
+    let rest = format!(
+        "+1.3 TERM runc -> main handler
         +1.31 enter main TERM
         +3.4 KILL runc -> main
         +3.41 exit main KILL
         +3.7 pod web app=137:Error phase=failed reason=Evicted {disruption}"
-            ),
-        )
-    };
+    );
+    pod("", &rest)
+}
+
+/// By memory, and by the pod's own limit: neither waits for the pod's grace period, and one has no threshold to set.
+#[test]
+fn an_eviction_by_the_kubelet_does_not_wait() {
     let low = "disruption=TerminationByKubelet:The_node_was_low_on_resource:_memory._Container_app_was_using_9Gi";
     check(
-        &script(low),
+        &evicted(low),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource ("The node was low on resource: memory. Container app was using 9Gi")
-          fix: the shutdown needs more than the 2.1 s that it got, and a hard eviction of the kubelet waits for no grace period: give the pod requests that cover its use, so that others are evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`
-    "#]],
-    );
-    check(
-        &script(""),
-        expect![[r#"
-            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
-              fix: the shutdown needs more than the 2.1 s that it got, and an eviction by the kubelet waits for no grace period: keep the pod's use of memory and ephemeral storage within what it requests and is limited to
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource ("The node was low on resource: memory. Container app was using 9Gi")
+              fix: the shutdown needs more than the 2.1 s that it got, and a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the pod requests that cover its use, so that others are evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`
         "#]],
     );
+    check(
+        &evicted(""),
+        expect![[r#"
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
+              fix: the shutdown needs more than the 2.1 s that it got, and which threshold the eviction was for is not known: a hard one waits for no grace period, a soft one at most for `evictionMaxPodGracePeriod` of the kubelet, whose log names it
+        "#]],
+    );
+}
+
+/// Whether each pod counts as one that got less than its own grace period.
+fn cut(script: &str) -> Vec<bool> {
+    let of = |(_, report): (_, Report)| match report {
+        Report::PodTerminated(pod) => {
+            let members: Vec<_> = pod.containers.iter().map(Termination::as_judged).collect();
+            Some(is_grace_cut(pod.request.as_ref(), &members))
+        }
+        _ => None,
+    };
+    run(script).into_iter().filter_map(of).collect()
+}
+
+/// A termination counts only where the request came before its end.
+#[test]
+fn a_termination_before_the_request_was_not_cut() {
+    let clean = |request: &str| {
+        format!(
+            "{request}
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.8 exit main 0"
+        )
+    };
+    let over = "
+        +6.1 pod web app=0:Completed
+        +7 gone web";
+    assert_eq!(cut(&pod("", &(clean("+1.05 pod web deleted=+1:5") + over))), [true]);
+    // It crashes, and is deleted before its status has the exit.
+    let crashed = "
+        +1 exit main 3
+        +3.05 pod web deleted=+3:5
+        +3.5 pod web app=3:Error
+        +4 gone web";
+    assert_eq!(cut(&pod("", crashed)), [false]);
+    // In the same second.
+    let crashed = crashed.replace("+1 exit", "+3.01 exit");
+    assert_eq!(cut(&pod("", &crashed)), [false]);
+    // A container that crashes while its neighbour is stopped.
+    let neighbour = "
+        -59 mkdir web:proxy
+        proc proxy in=web:proxy pid=120 ns=1 start=-59 parent=shim comm=proxy
+        -59 exec proxy
+        -58 pod web proxy=running";
+    let both = format!(
+        "{neighbour}\n        +0.2 exit proxy 3\n        {}{over}",
+        clean("+1.05 pod web deleted=+1:5")
+    );
+    assert_eq!(cut(&pod("proxy", &both.replace("app=0", "proxy=3:Error app=0"))), [true]);
+}
+
+/// The kubelet's own delete with 0, once all containers have exited, has the time of the first request.
+#[test]
+fn the_kubelets_own_delete_asks_for_nothing() {
+    let ended = "
+        +1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +1.8 exit main 0";
+    let first_shown = "
+        +9 pod web deleted=+1:0 app=0:Completed finalizer=example.com/hold
+        +9.1 api synced
+        +20 pod web finalizer=-
+        +21 gone web";
+    let outage = pod("", &format!("-61 skew 0 0\n        +0.5 api away gone{ended}{first_shown}"));
+    assert_eq!(cut(&outage), [false]);
+    // Nor is it why a process was killed after all of its grace period.
+    let killed = outage
+        .replace("+1.8 exit main 0", "+61.4 KILL runc -> main\n        +61.41 exit main KILL")
+        .replace("app=0:Completed", "app=137:Error");
+    let killed = killed.replace("+9", "+69").replace("+20", "+80").replace("+21", "+81");
+    assert_eq!(cut(&killed), [false]);
+    check(
+        &killed,
+        expect![[r#"
+            unknown: container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen
+              fix: check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive
+              deletion requested (the grace period of the request was not shown; 60 s in the pod's spec; time known to within 1.0 s)
+        "#]],
+    );
+    // Next to it: the watch shows that somebody asked for 0.
+    let forced = format!("+1.05 pod web deleted=+1:0 finalizer=example.com/hold{ended}{first_shown}");
+    assert_eq!(cut(&pod("", &forced)), [true]);
 }

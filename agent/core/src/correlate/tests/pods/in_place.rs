@@ -8,7 +8,7 @@ use super::run;
 use crate::report::Report;
 
 /// `source` exits with 88, for which all containers restart; `app` and `slow` are its neighbours.
-const POD: &str = "
+pub(super) const POD: &str = "
     -60 api synced
     pod web source app source.rule=all:88 source.rule=restart:42
     -60 mkdir web:pause
@@ -31,7 +31,7 @@ const STATUS: &str = "
     +2.4 pod web restarting=no source.id=web:source:2 source=running app.id=web:app:2 app=running";
 
 /// The reports with sentence and remedy.
-fn check(script: &str, expect: Expect) {
+pub(super) fn check(script: &str, expect: Expect) {
     let mut text = String::new();
     for (_, report) in run(script) {
         let (what, v) = match report {
@@ -95,7 +95,7 @@ fn a_neighbour_that_refuses_clients_is_unclean() {
         expect![[r#"
             source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
             app refused-connections RestartInPlace unclean=true: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM; 1 connection was refused in the 2 ms after the listener closed (10.0.0.2)
-              fix: 1 connection was refused while the container restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
+              fix: 1 connection was refused while the pod restarted in place, where a preStop sleep does not help: run another replica, and add a readiness probe that fails early
         "#]],
     );
 }
@@ -311,10 +311,10 @@ fn a_sidecar_that_ends_twice_in_one_termination() {
     check(
         script,
         expect![[r#"
-        proxy nonzero-exit Crash unclean=true: container `proxy`: PID 1 `proxy` exited by itself with code 1
-          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
-        pod web clean Deleted unclean=false: container `app` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.7 s later
-    "#]],
+            proxy nonzero-exit Crash unclean=true: container `proxy`: PID 1 `proxy` exited by itself with code 1
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+            pod web clean Deleted unclean=false: container `app` (2 of 2 clean): the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.7 s later; container `proxy` had exited before with the verdict nonzero-exit, and was started again
+        "#]],
     );
 }
 
@@ -392,5 +392,168 @@ fn a_hook_is_not_run() {
             source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
             app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
         "#]],
+    );
+}
+
+/// `source` begins a restart in place 5 s after the kubelet has stopped `app` for its own liveness probe, which only an Event names.
+fn stopped_before(events: &str) -> String {
+    let probe = "pod web source app source.rule=all:88 app.liveness=exec:/bin/x";
+    let rest = format!(
+        "
+    +1 TERM runc -> app handler
+    +1.001 enter app TERM
+    +6 exit source 88
+    +6.1 exit app 0
+    +6.2 pod web source=88:Error restarting=yes
+    +6.9 pod web source=waiting:RestartingAllContainers source.last=-:137:RestartingAllContainers source.restarts=1 \
+     app=waiting:RestartingAllContainers app.id=- app.last=-:137:RestartingAllContainers app.restarts=1
+    {events}"
+    );
+    let before = "pod web source app source.rule=all:88 source.rule=restart:42";
+    format!("{}{rest}", POD.replace(before, probe))
+}
+
+#[test]
+fn a_stop_before_the_restart_is_not_blamed_on_it() {
+    let event = "+7.2 event web app Killing at=+1 Container app failed liveness probe, will be restarted
+    +7.3 events web known as-of=+7.3";
+    check(
+        &stopped_before(&format!("+7 events web asked\n{event}")),
+        expect![[r#"
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app clean Liveness unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 5.1 s later; the kubelet stopped the container because the liveness probe failed; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+          fix: find out why the livenessProbe failed (`kubectl describe pod` shows the answers), or give the probe more time (timeoutSeconds, failureThreshold)
+    "#]],
+    );
+    // What the Events say is not known.
+    check(
+        &stopped_before("+7 events web asked\n+7.3 events web throttled as-of=+7.3"),
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean Unknown unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 5.1 s later; the reason for the termination is unknown: the Kubernetes Events of the pod are unknown: throttled; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}
+
+/// And then the pod is deleted with less than its own grace period: the deletion asked for nothing of a life that ended before, and no
+/// value to set is lower than that of the spec.
+#[test]
+fn a_later_deletion_lends_its_grace_period_to_no_earlier_life() {
+    let deleted = "+7 events web asked\n    +7.3 events web throttled as-of=+7.3\n    +7.4 pod web deleted=+7:5";
+    let script = stopped_before(deleted).replace("pod web source app", "pod web grace=60 source app");
+    check(
+        &script,
+        expect![[r#"
+            source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+            app clean Unknown unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 5.1 s later; the reason for the termination is unknown: the Kubernetes Events of the pod are unknown: throttled; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+}
+
+/// Somebody stops the container by hand, and its handler exits with the code of the rule: what it began cannot be why it was stopped.
+#[test]
+fn a_stop_by_hand_that_began_it_is_not_explained_by_it() {
+    let by_hand = "
+    +0.9 TERM runc -> source handler
+    +0.901 enter source TERM
+    +1 exit source 88";
+    let events = "
+    +3 events web asked
+    +3.1 event web app Killing at=+1 killing
+    +3.2 events web known as-of=+3.1";
+    check(
+        &pod(&format!("{by_hand}{NEIGHBOUR}{STATUS}{events}")),
+        expect![[r#"
+            source nonzero-exit Unknown unclean=true: container `source`: the container runtime sent SIGTERM to PID 1 `source`, the handler ran, and the process exited with code 88, 0.1 s later; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88 at SIGTERM
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+    // A neighbour of which only the status shows that it exited with a code of its rule as well: which of them came first is not known.
+    let other = POD.replace("source.rule=restart:42", "source.rule=restart:42 other other.rule=all:77");
+    let status = STATUS.replace("+1.2 pod web", "+1.2 pod web other=77:Error");
+    check(
+        &format!("{other}{by_hand}{NEIGHBOUR}{status}{events}"),
+        expect![[r#"
+            source nonzero-exit Unknown unclean=true: container `source`: the container runtime sent SIGTERM to PID 1 `source`, the handler ran, and the process exited with code 88, 0.1 s later; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88 at SIGTERM
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+            app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        "#]],
+    );
+    // Next to it: the exit of another container came before the stop, by the kernel's record.
+    let both = POD.replace("source.rule=restart:42", "source.rule=restart:42 app.rule=all:77");
+    let status = STATUS.replace("+1.2 pod web", "+1.2 pod web app=77:Error");
+    check(
+        &format!(
+            "{both}\n    +0.8 exit app 77{by_hand}{status}{}",
+            events.replace("web app", "web source")
+        ),
+        expect![[r#"
+            app clean RestartInPlace unclean=false: container `app`: PID 1 `app` exited by itself with code 77, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 77; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 77
+            source nonzero-exit RestartInPlace unclean=true: container `source`: the container runtime sent SIGTERM to PID 1 `source`, the handler ran, and the process exited with code 88, 0.1 s later; all containers of the pod restarted in place, because container `app` exited with code 77, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88 at SIGTERM
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+}
+
+/// The record of its stop signal may be lost: that its own exit began the restart is not known then.
+#[test]
+fn a_trigger_whose_stop_may_be_hidden_is_not_certain() {
+    let lost = "
+    +0.95 lost signal_generate +0.9 1 within source";
+    check(
+        &pod(&format!("{lost}{SOURCE}{STATUS}")),
+        expect![[r#"
+        source unknown Unknown unclean=false: container `source`: PID 1 `source` exited with code 88, but the reason is unknown: kernel records of sent signals were lost during the termination; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+          fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
+    "#]],
+    );
+}
+
+/// The trigger of the next life, and a late status of the first: each life has its own.
+#[test]
+fn a_later_trigger_is_not_that_of_an_earlier_life() {
+    let two = POD.replace("source.rule=all:88", "source.rule=all:88 source.rule=all:77");
+    let next = "
+    +2.3 mkdir web:source:2
+    proc again in=web:source:2 pid=200 ns=1 start=+2.3 parent=shim comm=source
+    +2.3 exec again";
+    let rest = STATUS.replace("+1.2 pod web source=88:Error restarting=yes", "");
+    let late = rest.replace("+1.9 pod", "+9.9 pod").replace("+2.4 pod", "+10.4 pod");
+    let script = format!("{two}{SOURCE}{NEIGHBOUR}{next}\n    +9 exit again 77{late}");
+    check(
+        &script,
+        expect![[r#"
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+        app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place, because container `source` exited with code 88, and its restart rules ask for that; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
+        source clean Completed unclean=false: container `source`: PID 1 `source` exited by itself with code 77, a code that the container's restart rules list
+    "#]],
+    );
+}
+
+/// The watch was away: the first life ended by itself, the second by the restart, and no version showed the second.
+#[test]
+fn a_life_that_nobody_saw_does_not_lend_its_status_to_an_earlier_one() {
+    let away = "
+    +0.5 api away gone
+    +1 exit app 3
+    +1.3 mkdir web:app:2
+    proc app2 in=web:app:2 pid=210 ns=1 start=+1.3 parent=shim comm=app
+    +1.3 exec app2
+    +20 exit source 88
+    +20.3 TERM runc -> app2 handler
+    +20.301 enter app2 TERM
+    +20.4 exit app2 0
+    +22 pod web source.id=web:source:2 source=running source.last=-:137:RestartingAllContainers source.restarts=1 app.id=web:app:3 \
+     app=running app.last=-:137:RestartingAllContainers app.restarts=2
+    +22.1 api synced";
+    check(
+        &pod(away),
+        expect![[r#"
+        app nonzero-exit Crash unclean=true: container `app`: PID 1 `app` exited by itself with code 3
+          fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        source clean RestartInPlace unclean=false: container `source`: PID 1 `source` exited by itself with code 88, a code that the container's restart rules list; all containers of the pod restarted in place, as the restart rules of this container ask for at code 88; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 88
+         clean-exit Unknown unclean=false: a container of unknown name: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: gone; the pod\'s status did not name this container; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
+    "#]],
     );
 }

@@ -4,7 +4,9 @@
 use expect_test::expect;
 
 use super::*;
-use crate::fixtures::script::play_all;
+use crate::correlate::{Correlator, Limits};
+use crate::fixtures::script::{parse, play_all};
+use crate::input::Input;
 use crate::report::Command;
 
 /// Deleted, stopped and gone from the kernel's view, with its status.
@@ -325,4 +327,19 @@ fn a_finished_pod_is_held_too() {
         +61.000 held-by-finalizer
           pod shop/web is still Terminating 60 s after its deletion was seen: its last container exited 111 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: batch.kubernetes.io/job-tracking; not known: what the controller waits for
     "#]].assert_eq(&held_of(script));
+}
+
+/// A recording can have any time: at the last one that a clock has, nothing is due a minute later.
+#[test]
+fn the_end_of_time_is_not_looked_at_twice() {
+    let mut correlator = Correlator::new(Limits::default());
+    let mut reports = Vec::new();
+    for (now, input) in parse(&web(&format!("{ENDED}{REPORTED}{SANDBOX_GONE}"))).inputs {
+        reports.extend(correlator.handle(now.max(ZERO), input).reports);
+    }
+    for _ in 0..2 {
+        reports.extend(correlator.handle(Boot(u64::MAX), Input::Tick).reports);
+    }
+    let held = reports.iter().filter(|report| matches!(report, Report::PodHeld(_)));
+    assert_eq!(held.count(), 1);
 }

@@ -134,6 +134,132 @@ fn a_lost_record_of_an_exec_leaves_the_role_open() {
     "#]].assert_eq(&role(&lost));
 }
 
+/// A probe `sh -c …`, and a person's `kubectl exec -- sh`: the child of a shell may be of either.
+#[test]
+fn a_shell_may_be_of_a_probe_or_of_a_person() {
+    let script = stopped_after("pid=131 ns=8 start=+0.6 parent=shell comm=python", false).replace(
+        "proc victim",
+        "proc shell in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=sh\n+0.5 exec shell\nproc victim",
+    );
+    let probe = script.replace("exec:/bin/healthy", "exec:/bin/sh");
+    expect![[r#"
+        python lives on without its from-outside
+        clean Info from-outside: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `python` (pid 131), which came from outside (an exec probe, a hook or `kubectl exec`: not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&probe));
+    // From just before the stop signal on, also of a hook.
+    let hook = script.replace("exec:/bin/hook", "exec:/bin/sh");
+    expect![[r#"
+        python lives on without its exec-session
+        clean Info from-outside: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `python` (pid 131), which came from outside (an exec probe, a hook or `kubectl exec`: not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&hook));
+    // A program that both run.
+    let both =
+        stopped_after("pid=130 ns=7 start=+0.5 parent=shim comm=healthy", true).replace("exec:/bin/hook", "exec:/bin/healthy");
+    expect![[r#"
+        healthy lives on without its exec-probe
+        clean Info from-outside: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `healthy` (pid 130), which came from outside (an exec probe, a hook or `kubectl exec`: not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&both));
+    // Next to it: neither is a shell.
+    expect![[r#"
+        python lives on without its exec-session
+        clean Info exec-session: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `python` (pid 131), which came from outside, as by `kubectl exec`, because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&script));
+}
+
+/// `kubectl exec -- sh -c "a; ./b.sh"`, and what `b.sh` runs. `session`: how long the session runs.
+fn grandchild(session: &str) -> String {
+    stopped_after("pid=132 ns=9 start=+0.7 parent=script comm=tar", false).replace(
+        "proc victim",
+        &format!(
+            "proc session in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=sh
+        +0.5 exec session
+        {session}
+        proc script in=web:app pid=131 ns=8 start=+0.6 parent=session comm=b.sh
+        +0.6 exec script
+        proc victim"
+        ),
+    )
+}
+
+#[test]
+fn a_grandchild_of_a_session_need_not_be_the_programs() {
+    expect![[r#"
+        tar lives on without its unattributed
+        unknown Warning unattributed: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: the OOM killer killed a process below the main process, and nothing shows who had started that process: the program, or a process from outside (an exec probe, `kubectl exec`); the OOM killer had killed `tar` (pid 132), started by the program or by a process from outside (not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&grandchild("")));
+    // Nor an error that follows from its end.
+    expect![[r#"
+        tar lives on without its unattributed
+        unknown Warning unattributed: container `app`: PID 1 `app` exited with code 3, but the reason is unknown: the OOM killer killed a process below the main process, and nothing shows who had started that process: the program, or a process from outside (an exec probe, `kubectl exec`); the OOM killer had killed `tar` (pid 132), started by the program or by a process from outside (not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed; kubectl shows exit code 0; the kernel: exited with 3 at SIGTERM
+    "#]].assert_eq(&role(&grandchild("").replace("+2.5 exit main 0", "+2.5 exit main 3")));
+    // The session is killed with it.
+    expect![[r#"
+        tar lives on without its unattributed
+        unknown Warning unattributed: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: the OOM killer killed a process below the main process, and nothing shows who had started that process: the program, or a process from outside (an exec probe, `kubectl exec`); the OOM killer had killed `tar` (pid 132), started by the program or by a process from outside (not known which), because memory ran out, 1.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&grandchild("+1 exit session KILL")));
+    // Next to it: the session had ended, or began after the victim.
+    expect![[r#"
+        tar lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `tar` (pid 132) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 0.8 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&grandchild("+0.65 exit session 0").replace("+1 oom", "+1.7 oom").replace("+1.001", "+1.701")));
+    let later = grandchild("")
+        .replace("start=+0.5 parent=shim", "start=+0.8 parent=shim")
+        .replace("+0.5 exec session", "+0.8 exec session");
+    expect![[r#"
+        tar lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `tar` (pid 132) because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&later));
+    // And what serves clients is the program's.
+    let server = grandchild("").replace("exit victim KILL", "exit victim KILL already-armed listening");
+    expect![[r#"
+        tar lives on without its worker
+        oom-child Critical worker: container `app`: the OOM killer killed `tar` (pid 132), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
+    "#]].assert_eq(&role(&server));
+}
+
+/// Twenty processes from outside, one after the other, from +1.1 to +1.9.
+fn probes(comm: &str) -> String {
+    let mut probes = String::new();
+    for n in 0..20 {
+        let at = 1.1 + f64::from(n) * 0.04;
+        writeln!(
+            probes,
+            "proc p{n} in=web:app pid={} ns={} start=+{at:.2} parent=shim comm={comm}
+            +{at:.2} exec p{n}
+            +{:.2} exit p{n} 0",
+            300 + n,
+            30 + n,
+            at + 0.02
+        )
+        .expect("a string");
+    }
+    probes
+}
+
+/// Twenty probes after the OOM kill: what the victim was is not forgotten, nor a session that still runs.
+#[test]
+fn many_probes_leave_the_role_as_it_was() {
+    let probes = probes("healthy");
+    let late = |script: String| {
+        script
+            .replace("+2 TERM", "+8 TERM")
+            .replace("+2.01", "+8.01")
+            .replace("+2.5 exit", "+8.5 exit")
+            .replace("+3 event", "+9 event")
+            .replace("+4 pod", "+10 pod")
+    };
+    let after = |script: String| late(script).replace("+8 TERM", &format!("{}+8 TERM", probes.replace("+1.", "+5.")));
+    let shell = stopped_after("pid=130 ns=7 start=+0.5 parent=shim comm=bash", true);
+    expect![[r#"
+        bash lives on without its exec-session
+        clean Info exec-session: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `bash` (pid 130), which came from outside, as by `kubectl exec`, because memory ran out, 7.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&after(shell)));
+    expect![[r#"
+        tar lives on without its unattributed
+        unknown Warning unattributed: container `app`: PID 1 `app` exited with code 0, but the reason is unknown: the OOM killer killed a process below the main process, and nothing shows who had started that process: the program, or a process from outside (an exec probe, `kubectl exec`); the OOM killer had killed `tar` (pid 132), started by the program or by a process from outside (not known which), because memory ran out, 7.0 s before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&after(grandchild(""))));
+}
+
 #[test]
 fn the_hooks_process() {
     let script = web("
@@ -209,6 +335,37 @@ fn the_runtime_before_it_starts_the_program() {
     "#]].assert_eq(&role(&script));
 }
 
+/// Recorded on Debian 12 (runc 1.1.5, 128 KiB): the limit is set once runc's first process has exited, and the init has not executed.
+#[test]
+fn the_runtime_behind_its_own_first_process() {
+    let killed = |stage: &str, init: &str| {
+        role(&web(&format!(
+            "
+            -3 mkdir web:app:2
+            proc stage in=web:app:2 pid=139 start=-3 {stage}
+            -2.9 exec stage
+            proc init in=web:app:2 pid=140 ns=1 start=-2 {init} comm=runc:[2:INIT]
+            -1 exit stage 0
+            -0.2 KILL init -> init kernel
+            -0.1999 oom init
+            -0.199 exit init KILL
+            -0.1 rmdir web:app:2
+            +2 pod web app.last=web:app:2:137:OOMKilled app.restarts=2 app.id=web:app:3 app=waiting
+            "
+        )))
+    };
+    expect![[r#"
+        oom-killed Critical main: container `app`: the OOM killer killed PID 1 `runc:[2:INIT]` because memory ran out; that was the container runtime's own process, which had not yet started the program
+    "#]].assert_eq(&killed("parent=runc comm=runc:[0:PARENT]", "parent=runc"));
+    // Below a program of that name, or beside one of another name, it is a sandbox of the container's own.
+    expect![[r#"
+        clean Info process: container `app`: `runc:[0:PARENT]` (pid 139) exited by itself with code 0; the OOM killer killed `runc:[2:INIT]` (pid 140) because memory ran out, 0.8 s after the end; kubectl shows OOMKilled, exit code 137; the kernel: exited with 0
+    "#]].assert_eq(&killed("parent=runc comm=runc:[0:PARENT]", "parent=stage"));
+    expect![[r#"
+        clean Info process: container `app`: `app` (pid 139) exited by itself with code 0; the OOM killer killed `runc:[2:INIT]` (pid 140) because memory ran out, 0.8 s after the end; kubectl shows OOMKilled, exit code 137; the kernel: exited with 0
+    "#]].assert_eq(&killed("parent=runc comm=app", "parent=runc"));
+}
+
 /// crun's has no name of its own, and has executed nothing.
 #[test]
 fn crun_before_it_starts_the_program() {
@@ -236,4 +393,22 @@ fn crun_before_it_starts_the_program() {
         oom-killed Critical main: container `app`: the OOM killer killed PID 1 `3` because memory ran out
     "#]]
     .assert_eq(&killed("-0.9 exec init"));
+}
+
+/// The spec's probe, its hook and a person's session are the same shell. The session still runs after twenty probes: what it starts is not
+/// the program's.
+#[test]
+fn many_probes_do_not_hide_a_session_of_the_same_shell() {
+    let session = "proc session in=web:app pid=130 ns=7 start=+0.5 parent=shim comm=sh\n+0.5 exec session\n";
+    let before = format!("{session}{}", probes("sh"));
+    let script = stopped_after("pid=132 ns=9 start=+1.95 parent=session comm=python", false)
+        .replace("exec:/bin/healthy", "exec:/bin/sh")
+        .replace("exec:/bin/hook", "exec:/bin/sh")
+        .replace("proc victim", &format!("{before}proc victim"))
+        .replace("+1 oom", "+1.96 oom")
+        .replace("+1.001", "+1.961");
+    expect![[r#"
+        python lives on without its from-outside
+        clean Info from-outside: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `python` (pid 132), which came from outside (an exec probe, a hook or `kubectl exec`: not known which), because memory ran out, 40 ms before SIGTERM; the kubelet stopped the container because the liveness probe failed
+    "#]].assert_eq(&role(&script));
 }

@@ -177,7 +177,7 @@ fn a_list_that_shows_the_last_request_alone_shows_no_force() {
             +34.200 pod web +1.300…+31.310 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
               request +1.300…+1.300 grace 0 s
               web/app +1.300…+31.310 unknown: Deleted/Unknown/Quiet
-                Deleted: deletionTimestamp, grace 1 s, reported 137 Error
+                Deleted: deletionTimestamp, reported 137 Error
                 incomplete: the Kubernetes API did not answer during the termination: timeout; the API server's clock was not compared, and by that clock the deletion request came 30.7 s after the stop signal
               gone +34.000
         "#]],
@@ -385,35 +385,35 @@ fn a_pod_that_may_have_completed_before_its_deletion_was_not_stopped_by_it() {
     check(
         &cleaned_up("", "+59"),
         expect![[r#"
-        +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
-          request +59.000…+60.000 grace 0 s
-          web/app +1.000…+1.000 clean: Completed/Clean/Quiet
-            Unknown: the watch of the pods was interrupted, grace 1 s, reported 0 Completed
-            incomplete: the Kubernetes API did not answer during the termination: timeout
-          gone +61.000
-    "#]],
+            +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
+              request +59.000…+60.000 grace 0 s
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                Unknown: the watch of the pods was interrupted, reported 0 Completed
+                incomplete: the Kubernetes API did not answer during the termination: timeout
+              gone +61.000
+        "#]],
     );
     // By its own clock the API server was asked before the exit, or long after it.
     check(
         &cleaned_up("-1 skew 0 0", "+0.2"),
         expect![[r#"
-        +61.200 pod web +0.000…+1.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
-          request +0.000…+1.000 grace 0 s
-          web/app +1.000…+1.000 clean: Deleted/Clean/Quiet
-            Deleted: deletionTimestamp, grace 1 s, reported 0 Completed
-            incomplete: the Kubernetes API did not answer during the termination: timeout
-          gone +61.000
-    "#]],
+            +61.200 pod web +0.000…+1.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+              request +0.000…+1.000 grace 0 s
+              web/app +1.000…+1.000 clean: Deleted/Clean/Quiet
+                Deleted: deletionTimestamp, reported 0 Completed
+                incomplete: the Kubernetes API did not answer during the termination: timeout
+              gone +61.000
+        "#]],
     );
     check(
         &cleaned_up("-1 skew 0 0", "+59"),
         expect![[r#"
-        +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
-          request +59.000…+60.000 grace 0 s
-          web/app +1.000…+1.000 clean: Completed/Clean/Quiet
-            Unknown: the watch of the pods was interrupted, grace 1 s, reported 0 Completed
-            incomplete: the Kubernetes API did not answer during the termination: timeout
-          gone +61.000
-    "#]],
+            +61.200 pod web +1.000…+1.000 clean: Unknown/Clean/Quiet (the watch of the pods was interrupted)
+              request +59.000…+60.000 grace 0 s
+              web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+                Unknown: the watch of the pods was interrupted, reported 0 Completed
+                incomplete: the Kubernetes API did not answer during the termination: timeout
+              gone +61.000
+        "#]],
     );
 }

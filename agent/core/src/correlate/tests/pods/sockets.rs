@@ -26,7 +26,7 @@ fn what_clients_see_counts_from_the_request() {
     let traffic: Vec<_> = pods.collect();
     assert_eq!(traffic.len(), 1);
     assert!(traffic[0].observed);
-    assert_eq!((traffic[0].accepted.count, traffic[0].refused.count), (1, 1));
+    assert_eq!((traffic[0].accepted.count, traffic[0].refused.all.count), (1, 1));
 }
 
 /// From the request on the sockets are watched, whichever stop signal is the first.
@@ -106,7 +106,7 @@ fn late_proxy(refused: impl Iterator<Item = u32>) -> Vec<(crate::time::Boot, Rep
 
 fn told(outputs: &[(crate::time::Boot, Report)]) -> (String, u64) {
     let mut pods = outputs.iter().filter_map(|(now, output)| match output {
-        Report::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.count)),
+        Report::PodTerminated(pod) => Some((super::at(*now), pod.containers[0].traffic.refused.all.count)),
         _ => None,
     });
     let told = pods.next().expect("told");

@@ -1,48 +1,332 @@
 //! What to do about the end of a process below the main process.
 
 use super::*;
-use crate::verdict::sentence::settings::{after_grace, blocked, declared, or_declare, stop_signal, too_young, without_a_core};
+use crate::tolerances::TOGETHER;
+use crate::verdict::judge::Why;
+use crate::verdict::sentence::remedy::asked::{Asked, Remedy};
+use crate::verdict::sentence::settings::{declared, or_declare, stop_signal, too_young};
 
-/// Of programs that were killed below a main process that ended well.
-pub(in crate::verdict::sentence) fn remedy_below(case: &Case<'_>) -> Option<String> {
-    let killed = worst(&case.inside)?;
-    let who = name(case.main(), &case.inside, &killed.process);
-    let main = target(case.main());
-    let is_unit = matches!(case.subject, Subject::Unit { .. });
-    Some(match killed.kill.role {
-        _ if killed.kill.by_oom_daemon => more_memory(killed.kill.sender.comm),
-        Role::Other | Role::Unknown => format!(
-            "find out why {who} was killed, and use the stop command of the {} instead",
-            manager(case)
-        ),
-        _ if killed.kill.signal != Signal::KILL => {
-            let waits = match killed.kill.at >= case.end {
-                true => format!(", and {}", wait_for(&main, &who)),
-                false => String::new(),
-            };
-            format!("{}{waits}", install(killed.kill.signal, &who))
-        }
-        _ if killed.was_signalled => wait_for(&main, &who),
-        _ if case.stop().is_none() => {
-            let ends = if is_unit { "a unit" } else { "a container" };
-            format!(
-                "if {who} is the service, start it in the foreground (with `exec` in a shell): {ends} ends with its first process"
-            )
-        }
-        // With any other setting systemd sends it to each process.
-        Role::Runtime if is_unit => {
-            let signal = stop_signal(case);
-            format!("let systemd send {signal} to {who} (`KillMode=control-group`), or let {main} stop {who} and wait for it")
-        }
-        _ => {
-            let comm = case.main().map(|main| main.comm).unwrap_or_default();
-            to_others(case, (&main, comm), &[killed.process], stop_signal(case))
-        }
-    })
+/// A process that has the stop signal, and programs below it that need it.
+pub(in crate::verdict::sentence) struct SentOn {
+    pub who: String,
+    comm: Comm,
+    pub others: Vec<InnerProcess>,
+    pub signal: Signal,
 }
 
-fn more_memory(daemon: Comm) -> String {
-    format!("raise the memory limit, or reduce the memory that is needed; the log of `{daemon}` has the memory that it saw")
+impl SentOn {
+    /// None where another remedy is the one.
+    pub fn of(of: &Asked<'_>) -> Option<SentOn> {
+        let case = of.case;
+        let from_main = |others: Vec<InnerProcess>| SentOn {
+            who: target(case.main()),
+            comm: case.main().map(|main| main.comm).unwrap_or_default(),
+            others,
+            signal: stop_signal(case),
+        };
+        let needs_it = || forwards_to_nobody(case).is_some() && !are_its_own(case);
+        match of.why() {
+            // An init in front of it would send the signal to it alone, too. A supervisor may stop its programs at another signal.
+            Why::Ignored if stop_signal(case) == Signal::TERM && needs_it() => Some(from_main(unsignalled(case))),
+            Why::DefaultAction if needs_it() && case.stop().is_none_or(|stop| !stop.signal.is_fault()) => {
+                Some(from_main(unsignalled(case)))
+            }
+            Why::AfterGrace if !are_its_own(case) => programs_waited_for(case).map(from_main),
+            Why::Below(_) => match below(case)? {
+                (Below::Unreached, killed) => Some(from_main(vec![killed.process])),
+                _ => None,
+            },
+            Why::Inside(..) => of.inner().and_then(|(end, forward)| SentOn::inside(case, end, forward)),
+            _ => None,
+        }
+    }
+
+    fn inside(case: &Case<'_>, end: InnerEnd, forward: &Forward) -> Option<SentOn> {
+        let others = match end {
+            InnerEnd::AfterGrace => unreached(case, forward),
+            InnerEnd::DefaultAction if !left(case).is_empty() && stands_in(forward.target.comm) => unsignalled(case),
+            _ => return None,
+        };
+        (end == InnerEnd::DefaultAction || !others.is_empty()).then(|| SentOn {
+            who: name(case.main(), &case.inside, &forward.target),
+            comm: forward.target.comm,
+            others,
+            signal: forward.signal,
+        })
+    }
+
+    pub fn is_stand_in(&self) -> bool {
+        stands_in(self.comm)
+    }
+
+    pub fn is(&self, comm: &str) -> bool {
+        self.comm == Comm::new(comm)
+    }
+
+    /// A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
+    pub fn is_below_an_init(&self, case: &Case<'_>) -> bool {
+        let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
+        case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main)
+    }
+}
+
+fn stands_in(comm: Comm) -> bool {
+    STANDS_IN.map(Comm::new).contains(&comm)
+}
+
+/// How a program below a main process that ended well was killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Below {
+    ForMemory,
+    FromOutside,
+    ByAnotherSignal,
+    /// By systemd, long after the exit of the main process: at the end of its time.
+    Late,
+    /// Before it had finished.
+    Cut,
+    /// Nobody stopped the subject.
+    LeftBehind,
+    /// By systemd, which with another setting sends the signal to each process.
+    BySystemd,
+    Unreached,
+}
+
+fn below<'a>(case: &'a Case<'_>) -> Option<(Below, &'a Killed)> {
+    let killed = worst(&case.inside)?;
+    let is_unit = matches!(case.subject, Subject::Unit { .. });
+    let how = match killed.kill.role {
+        _ if killed.kill.by_oom_daemon => Below::ForMemory,
+        Role::Other | Role::Unknown => Below::FromOutside,
+        _ if killed.kill.signal != Signal::KILL => Below::ByAnotherSignal,
+        Role::Runtime if killed.was_signalled && is_unit && killed.kill.at.since(case.end) > TOGETHER => Below::Late,
+        _ if killed.was_signalled => Below::Cut,
+        _ if case.stop().is_none() => Below::LeftBehind,
+        Role::Runtime if is_unit => Below::BySystemd,
+        _ => Below::Unreached,
+    };
+    Some((how, killed))
+}
+
+fn is_below(of: &Asked<'_>, how: Below) -> bool {
+    matches!(of.why(), Why::Below(_)) && below(of.case).is_some_and(|(found, _)| found == how)
+}
+
+/// The name of the program that was killed below the main process.
+fn killed_name(case: &Case<'_>) -> Option<String> {
+    worst(&case.inside).map(|killed| name(case.main(), &case.inside, &killed.process))
+}
+
+fn is_end(of: &Asked<'_>, end: InnerEnd) -> bool {
+    of.inner().is_some_and(|(found, _)| found == end)
+}
+
+/// The name of the process to which the signal was forwarded, and the signal.
+fn target_of(of: &Asked<'_>) -> Option<(String, Signal)> {
+    let (_, forward) = of.inner()?;
+    Some((name(of.case.main(), &of.case.inside, &forward.target), forward.signal))
+}
+
+/// The name of the process that forwarded it.
+fn sender_of(of: &Asked<'_>) -> Option<String> {
+    let (_, forward) = of.inner()?;
+    Some(name(of.case.main(), &of.case.inside, &forward.sender))
+}
+
+pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
+    // The process to which the signal was forwarded.
+    Remedy {
+        name: "handle-below-the-init",
+        helps_if: "An init forwarded the stop signal to a process that ignores it or, as an init of its own, has no handler.",
+        holds: |of| is_end(of, InnerEnd::Ignored),
+        words: |of| {
+            let ((who, signal), (_, forward)) = (target_of(of)?, of.inner()?);
+            let lost = waited(forward).map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
+            let declare = or_declare(of.case, signal);
+            Some(format!("handle {signal} in {who}{declare}{lost}{}", early(forward, &who)))
+        },
+    },
+    Remedy {
+        name: "time-from-the-supervisor",
+        helps_if: "A supervisor killed the process so soon after the stop signal that it had no time for a shutdown.",
+        holds: |of| is_end(of, InnerEnd::AtOnce),
+        words: |of| {
+            let (by, (who, _)) = (sender_of(of)?, target_of(of)?);
+            Some(format!(
+                "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see \
+                 its documentation; {})",
+                declared(of.case)
+            ))
+        },
+    },
+    Remedy {
+        name: "more-memory-for-the-program",
+        helps_if: "A daemon that kills before memory has run out killed the process to which the stop signal was forwarded.",
+        holds: |of| is_end(of, InnerEnd::KilledByOther) && daemon(of).is_some(),
+        words: |of| daemon(of).map(spare_of),
+    },
+    Remedy {
+        name: "find-who-killed-the-program",
+        helps_if: "A process from outside killed the process to which the stop signal was forwarded, within the grace period.",
+        holds: |of| is_end(of, InnerEnd::KilledByOther),
+        words: |of| {
+            let (by, with) = killer(of.case, of.inner()?.1);
+            Some(format!(
+                "find out why {by} sent {with}, and use the stop command of the {} instead",
+                manager(of.case)
+            ))
+        },
+    },
+    Remedy {
+        name: "wait-for-the-program",
+        helps_if: "The first process exited before the process to which it had forwarded the stop signal, which was then killed.",
+        holds: |of| is_end(of, InnerEnd::Abandoned),
+        words: |of| Some(wait_for(&target(of.case.main()), &target_of(of)?.0)),
+    },
+    Remedy {
+        name: "install-a-handler-below-the-init",
+        helps_if: "An init forwarded the stop signal to a process without a handler, and nothing else ran in the container.",
+        holds: |of| is_end(of, InnerEnd::DefaultAction) && left(of.case).is_empty(),
+        words: |of| {
+            let ((who, signal), (_, forward)) = (target_of(of)?, of.inner()?);
+            Some(install(signal, &who) + &early(forward, &who))
+        },
+    },
+    // It is the program itself, with its own processes: `exec` would change nothing.
+    Remedy {
+        name: "install-a-handler-for-all-processes",
+        helps_if: "An init forwarded the stop signal to a program of several processes without a handler.",
+        holds: |of| {
+            let target = of.inner().map(|(_, forward)| forward.target.comm);
+            is_end(of, InnerEnd::DefaultAction) && target.is_some_and(|comm| left_are_like(of.case, comm))
+        },
+        words: |of| {
+            let (who, signal) = target_of(of)?;
+            Some(format!(
+                "install a {signal} handler in {who} that finishes the work in flight, also that of its other processes, and then exits with 0"
+            ))
+        },
+    },
+    Remedy {
+        name: "exec-below-the-init",
+        helps_if: "An init forwarded the stop signal to a shell without a trap, and the program below the shell was killed.",
+        holds: |of| is_end(of, InnerEnd::DefaultAction),
+        words: |of| {
+            let (by, (who, signal)) = (sender_of(of)?, target_of(of)?);
+            Some(format!(
+                "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
+                 signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
+            ))
+        },
+    },
+    Remedy {
+        name: "exit-with-0-below-the-init",
+        helps_if: "The process to which the stop signal was forwarded exited with an error after its shutdown.",
+        holds: |of| is_end(of, InnerEnd::Nonzero),
+        words: |of| {
+            Some(format!(
+                "read the log of {}; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number",
+                target_of(of)?.0
+            ))
+        },
+    },
+    // Programs that were killed below a main process that ended well.
+    Remedy {
+        name: "more-memory-below",
+        helps_if: "A daemon that kills before memory has run out killed a program with clients below the first process.",
+        holds: |of| is_below(of, Below::ForMemory),
+        words: |of| Some(spare_of(below(of.case)?.1.kill.sender.comm)),
+    },
+    Remedy {
+        name: "find-who-killed-below",
+        helps_if: "A process from outside killed a program with clients below a first process that ended well.",
+        holds: |of| is_below(of, Below::FromOutside),
+        words: |of| {
+            Some(format!(
+                "find out why {} was killed, and use the stop command of the {} instead",
+                killed_name(of.case)?,
+                manager(of.case)
+            ))
+        },
+    },
+    Remedy {
+        name: "install-a-handler-below",
+        helps_if: "The default action of a signal ended a program with clients below a first process that ended well.",
+        holds: |of| is_below(of, Below::ByAnotherSignal),
+        words: |of| {
+            let (who, (_, killed)) = (killed_name(of.case)?, below(of.case)?);
+            let waits = match killed.kill.at >= of.case.end {
+                true => format!(", and {}", wait_for(&target(of.case.main()), &who)),
+                false => String::new(),
+            };
+            Some(format!("{}{waits}", install(killed.kill.signal, &who)))
+        },
+    },
+    // With `KillMode=mixed` systemd kills it as soon as the main process has exited.
+    Remedy {
+        name: "raise-timeout-stop-sec-below",
+        helps_if: "A program with clients below a unit's first process had not finished at the end of the time that systemd waits (`TimeoutStopSec=`).",
+        holds: |of| is_below(of, Below::Late),
+        words: |of| {
+            let (stop, (_, killed)) = (of.case.stop()?, below(of.case)?);
+            Some(format!(
+                "the shutdown of {} needs more than the {} that systemd gave it: raise `TimeoutStopSec=` of the unit, or shorten the shutdown",
+                killed_name(of.case)?,
+                seconds(killed.kill.at.since(stop.at))
+            ))
+        },
+    },
+    Remedy {
+        name: "wait-below",
+        helps_if: "A program with clients got the stop signal, and the first process exited before it had finished.",
+        holds: |of| is_below(of, Below::Cut),
+        words: |of| Some(wait_for(&target(of.case.main()), &killed_name(of.case)?)),
+    },
+    Remedy {
+        name: "start-it-in-the-foreground",
+        helps_if: "The first process exited by itself and left a program with a listener or clients behind.",
+        holds: |of| is_below(of, Below::LeftBehind),
+        words: |of| {
+            let ends = match of.case.subject {
+                Subject::Unit { .. } => "a unit",
+                Subject::Container { .. } => "a container",
+            };
+            Some(format!(
+                "if {} is the service, start it in the foreground (with `exec` in a shell): {ends} ends with its first process",
+                killed_name(of.case)?
+            ))
+        },
+    },
+    Remedy {
+        name: "kill-mode-control-group",
+        helps_if: "systemd sent the stop signal to the unit's main process alone and killed a program below it (`KillMode=mixed`).",
+        holds: |of| is_below(of, Below::BySystemd),
+        words: |of| {
+            let (who, main, signal) = (killed_name(of.case)?, target(of.case.main()), stop_signal(of.case));
+            Some(format!(
+                "let systemd send {signal} to {who} (`KillMode=control-group`), or let {main} stop {who} and wait for it"
+            ))
+        },
+    },
+];
+
+/// The daemon that killed the process to which the signal was forwarded.
+fn daemon(of: &Asked<'_>) -> Option<Comm> {
+    let (_, forward) = of.inner()?;
+    forward.kill.filter(|kill| kill.by_oom_daemon).map(|kill| kill.sender.comm)
+}
+
+/// A limit of the victim's own is not what a daemon looks at.
+pub(in crate::verdict::sentence) fn spare_of(daemon: Comm) -> String {
+    let exempt = match daemon.as_bytes() {
+        b"systemd-oomd" => {
+            "; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit"
+        }
+        b"earlyoom" => "; `--avoid` of earlyoom exempts a program by its name",
+        _ => "",
+    };
+    format!(
+        "use less memory (heap size, caches, concurrency), or give the node more{exempt}; the log of `{daemon}` has the memory that it saw"
+    )
 }
 
 fn install(signal: Signal, who: &str) -> String {
@@ -63,137 +347,38 @@ fn wait_for(main: &str, who: &str) -> String {
     )
 }
 
-pub(in crate::verdict::sentence) fn remedy(case: &Case<'_>, finding: &Finding, end: InnerEnd, of: usize) -> Option<String> {
-    let forward = case.inside.forwards.get(of)?;
-    let signal = forward.signal;
-    let who = name(case.main(), &case.inside, &forward.target);
-    let by = name(case.main(), &case.inside, &forward.sender);
-    let waited = forward.exit.map(|exit: MainExit| seconds(exit.at.since(forward.at)));
-    match end {
-        InnerEnd::Ignored => {
-            let lost = waited.map_or(String::new(), |waited| format!("; this avoids the wait of {waited}"));
-            let declare = or_declare(case, signal);
-            Some(format!("handle {signal} in {who}{declare}{lost}{}", early(forward, &who)))
-        }
-        InnerEnd::Blocked(how) => blocked(how),
-        InnerEnd::AfterGrace if !unreached(case, forward).is_empty() => Some(to_others(
-            case,
-            (&who, forward.target.comm),
-            &unreached(case, forward),
-            signal,
-        )),
-        InnerEnd::AfterGrace if is_killed_inside(forward) => {
-            let orphans = match orphans(case, forward) {
-                orphans if orphans.is_empty() => String::new(),
-                orphans => format!(
-                    "; if {who} waited for {}, which got no signal: {}",
-                    names(case, &orphans),
-                    to_others(case, (&who, forward.target.comm), &orphans, signal)
-                ),
-            };
-            let timeout = match forward.sender.comm == Comm::new(PARALLEL) {
-                true => format!(
-                    "give its jobs more time (`--termseq TERM,10000,KILL,25`: 10 s), or declare SIGHUP as the stop signal ({}), at which \
-                     {by} starts no further job and waits for its jobs",
-                    declared(case)
-                ),
-                false => format!("raise the stop timeout of {by}, or shorten the shutdown"),
-            };
-            Some(format!(
-                "the shutdown of {who} needs more than the {} that {by} gave it: {timeout}{orphans}",
-                waited.unwrap_or_default()
-            ))
-        }
-        InnerEnd::AfterGrace => after_grace(case, finding),
-        InnerEnd::AtOnce => Some(format!(
-            "{by} gave {who} no time: raise the stop timeout of {by}, or send {by} the stop signal at which it waits for its processes (see its \
-             documentation; {})",
-            declared(case)
-        )),
-        InnerEnd::Crashed => {
-            let signal = forward.exit.and_then(|exit| exit.status.signal());
-            let of_signal = signal.and_then(|signal| without_a_core(case, &who, signal, false));
-            Some(of_signal.unwrap_or_else(|| {
-                format!("look at the core dump or the last lines of the log of {who}: the fault is in its shutdown")
-            }))
-        }
-        InnerEnd::KilledByOther if let Some(kill) = forward.kill.filter(|kill| kill.by_oom_daemon) => {
-            Some(more_memory(kill.sender.comm))
-        }
-        InnerEnd::KilledByOther => {
-            let (by, with) = killer(case, forward);
-            Some(format!(
-                "find out why {by} sent {with}, and use the stop command of the {} instead",
-                manager(case)
-            ))
-        }
-        InnerEnd::Abandoned => Some(wait_for(&target(case.main()), &who)),
-        InnerEnd::DefaultAction if left(case).is_empty() => Some(install(signal, &who) + &early(forward, &who)),
-        InnerEnd::DefaultAction if STANDS_IN.map(Comm::new).contains(&forward.target.comm) => {
-            Some(to_others(case, (&who, forward.target.comm), &unsignalled(case), signal))
-        }
-        // It is the program itself, with its own processes: `exec` would change nothing.
-        InnerEnd::DefaultAction if left_are_like(case, forward.target.comm) => Some(format!(
-            "install a {signal} handler in {who} that finishes the work in flight, also that of its other processes, and then exits with 0"
-        )),
-        InnerEnd::DefaultAction => Some(format!(
-            "start the program with `exec` in {who}, so that {by} forwards {signal} to the program itself and waits for it; an init that \
-             signals the whole process group (`tini -g`, dumb-init) reaches the program, but does not wait for it"
-        )),
-        InnerEnd::Nonzero => Some(format!(
-            "read the log of {who}; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number"
-        )),
-    }
+/// From the signal to the end of the process that got it.
+fn waited(forward: &Forward) -> Option<String> {
+    forward.exit.map(|exit: MainExit| seconds(exit.at.since(forward.at)))
 }
 
-/// From the main process to those that did not get it.
-pub(in crate::verdict::sentence) fn to_unsignalled(case: &Case<'_>) -> String {
-    to_these(case, &unsignalled(case))
-}
-
-/// The remedy where the main process may have waited for programs that did not get the signal.
-pub(in crate::verdict::sentence) fn to_waited_for(case: &Case<'_>) -> Option<String> {
-    programs_waited_for(case).map(|programs| to_these(case, &programs))
-}
-
-fn to_these(case: &Case<'_>, others: &[InnerProcess]) -> String {
-    let signal = stop_signal(case);
-    let comm = case.main().map(|main| main.comm).unwrap_or_default();
-    to_others(case, (&target(case.main()), comm), others, signal)
-}
-
-/// What lets the signal reach the others. A PID 1 that sent the signal on works as an init does; any other is a shell or the application.
-fn to_others(case: &Case<'_>, (who, comm): (&str, Comm), others: &[InnerProcess], signal: Signal) -> String {
-    let others = names(case, others);
-    if STANDS_IN.map(Comm::new).contains(&comm) {
-        return format!(
-            "{who} only keeps the {} running: start {others} in the foreground instead (with `exec` in a shell), so that {signal} reaches the \
-             service",
-            subject(case)
-        );
-    }
-    if comm == Comm::new("runsvdir") && signal == Signal::TERM {
-        return format!(
-            "declare SIGHUP as the stop signal ({}): at SIGHUP `runsvdir` stops its services, and at {signal} it leaves them to be killed",
-            declared(case)
-        );
-    }
-    if comm == Comm::new(PARALLEL) {
-        return format!("raise the grace period above the length of a job: at {signal} {who} waited for its jobs ({others})");
-    }
-    let main = case.main().filter(|main| main.is_ns_init).map(|main| main.tgid);
-    let by_init = case.inside.forwards.iter().any(|forward| Some(forward.sender.tgid) == main);
-    let how = match by_init {
-        true => {
-            "start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`, or let the init signal the \
-             whole process group (`tini -g`)"
-        }
-        false => {
-            "a shell must start the program with `exec`, or in the background with a trap that runs `kill` and then `wait`; any other \
-             program must signal its children and wait for them before its own exit"
-        }
+/// Of a process that the sender of its signal killed: with what changes the time that it gets.
+pub(in crate::verdict::sentence) fn killed_by_its_supervisor(
+    of: &Asked<'_>,
+    timeout: impl Fn(&str) -> String,
+) -> Option<String> {
+    let ((who, signal), by, (_, forward)) = (target_of(of)?, sender_of(of)?, of.inner()?);
+    let orphans = match orphans(of.case, forward) {
+        orphans if orphans.is_empty() => String::new(),
+        orphans => format!(
+            "; if {who} waited for {0}, which got no signal: send {signal} on from {who} to {0}: start the program with `exec`, or in the \
+             background with a trap that runs `kill` and then `wait`, or let the init signal the whole process group (`tini -g`)",
+            names(of.case, &orphans)
+        ),
     };
-    format!("send {signal} on from {who} to {others}: {how}")
+    let waited = waited(forward).unwrap_or_default();
+    Some(match forward.kill.filter(|kill| !kill.sender.is(&forward.sender)) {
+        Some(kill) => format!(
+            "the shutdown of {who} needs more than the {waited} between {signal} from {by} and {} from {}: wait longer there, or shorten the \
+             shutdown{orphans}",
+            kill.signal,
+            name(of.case.main(), &of.case.inside, &kill.sender)
+        ),
+        None => format!(
+            "the shutdown of {who} needs more than the {waited} that {by} gave it: {}{orphans}",
+            timeout(&by)
+        ),
+    })
 }
 
 /// Of the target that exited first, PID 1 has the children: which of its own they are is not known, but the target's are younger.
