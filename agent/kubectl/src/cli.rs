@@ -125,7 +125,7 @@ pub enum ListOutput {
     /// A line each
     #[default]
     Table,
-    /// A line each, with node, trace and sentence
+    /// A line each, with node, what kubectl shows of the exit if the kernel recorded something else, trace and sentence
     Wide,
     Json,
     Yaml,

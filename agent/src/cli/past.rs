@@ -110,7 +110,7 @@ pub enum ListFormat {
     /// A line for each, cut to the width of the terminal
     #[default]
     Text,
-    /// The same with what kubectl shows of an exit, where the kernel recorded something else
+    /// As text, with one more column: what kubectl shows of the exit, if the kernel recorded something else
     Wide,
     /// One JSON object per line
     Json,

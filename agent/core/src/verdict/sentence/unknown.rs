@@ -78,8 +78,8 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
              from outside (an exec probe, `kubectl exec`)"
             .to_owned(),
         Missing::KernelKill => "the kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen".to_owned(),
-        Missing::RequestTime => "the node was shutting down, the pod's deletion gave less time than the pod's spec, and nothing shows which of the two \
-             the SIGKILL followed"
+        Missing::RequestTime => "the node was shutting down, and a deletion of the pod gave less time than the pod's spec; nothing shows whether the \
+             shutdown or the deletion led to the SIGKILL"
             .to_owned(),
         Missing::Request => {
             "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"

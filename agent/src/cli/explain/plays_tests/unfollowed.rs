@@ -32,7 +32,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a setting of a pod, of the program that deletes the pod, or of the kubelet: stories of a cluster and text timelines have the verdicts before and after",
+        "not played in the demo, because the remedy is a setting of a pod, of the program that deletes the pod, or of the kubelet; tests on a real cluster and tests with written timelines have the verdicts before and after",
         &[
             "mend-the-probe",
             "shorten-the-hook-and-ask-for-more",

@@ -19,7 +19,7 @@ pub const OTHER_SIGNAL: &[Remedy] = &[
     },
     Remedy {
         name: "declare-the-signal-that-stops-the-program",
-        helps_if: "The stop signal is one at which many programs reload (SIGHUP to GNU parallel is an exception), no listener closed after it, and the pod's spec does not declare it.",
+        helps_if: "The stop signal is not SIGTERM, SIGINT, SIGQUIT or a real-time signal (many programs reload at such a signal; SIGHUP to GNU parallel is an exception), the program closed no listener between the stop signal and SIGKILL, and the pod's spec does not declare the signal.",
         holds: |of| ran_out(of) && is_reload(of.case) && !signal::is_hangup_of_parallel(of),
         words: |of| {
             let otherwise = match SentOn::of(of) {
@@ -95,7 +95,7 @@ pub const MORE_TIME: &[Remedy] = &[
     },
     Remedy {
         name: "no-grace-period-at-a-restart-in-place",
-        helps_if: "All containers of the pod restart in place, where no grace period counts.",
+        helps_if: "All containers of the pod restart in place; Kubernetes waits for no grace period then.",
         holds: |of| needs(of, Needed::InPlace),
         words: longer,
     },
