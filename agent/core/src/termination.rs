@@ -60,6 +60,11 @@ impl Stop {
     pub fn is_discarded(&self) -> bool {
         self.result == SignalResult::Ignored
     }
+
+    /// When it began its shutdown: who raised the signal again without a handler had read it before.
+    pub fn began(&self) -> Option<Boot> {
+        self.handler_entered.or(self.raised_again.and(Some(self.at)))
+    }
 }
 
 /// The SIGKILL to the main process.

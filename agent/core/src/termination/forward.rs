@@ -54,6 +54,13 @@ pub struct Forward {
     pub killed_by_own: bool,
 }
 
+impl Forward {
+    /// As [`Stop::began`](super::Stop::began).
+    pub fn began(&self) -> Option<Boot> {
+        self.handler_entered.or(self.raised_again.and(Some(self.at)))
+    }
+}
+
 /// The SIGKILL to a process that is not the main process, or another process's signal of a fault that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerKill {

@@ -103,7 +103,8 @@ fn how_it_ended(case: &Case<'_>, finding: &Finding) -> String {
             )
         }
         Why::Reraised => {
-            format!("{stopped}, the handler ran, and the process then terminated itself with the same signal, {took} later")
+            let ran = ran_handler(case);
+            format!("{stopped}{ran} the process then terminated itself with the same signal, {took} later")
         }
         Why::RaisedThenFailed => {
             let signal = stop_signal(case);
@@ -353,9 +354,11 @@ fn raised_again(case: &Case<'_>, who: &str) -> String {
         Some(code) => format!("exited with code {code}"),
         None => "was terminated by the default action".to_owned(),
     };
-    format!(
-        "{who} entered its {signal} handler, raised {signal} again at once, and {ended}: any work that the handler had not finished was lost"
-    )
+    let (read, unfinished) = match stop.handler_entered {
+        Some(_) => (format!("entered its {signal} handler"), "the handler"),
+        None => (format!("read {signal}"), "it"),
+    };
+    format!("{who} {read}, raised {signal} again at once, and {ended}: any work that {unfinished} had not finished was lost")
 }
 
 fn crashed(case: &Case<'_>, how: Crash, who: &str) -> String {

@@ -257,7 +257,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
         Some(raised) if raised.discarded => {
             let is_shutdown =
                 |entered| !is_at_once(entered, raised) || timeline.sockets.has_closed_listener(entered, raised.at);
-            if stop.handler_entered.is_some_and(is_shutdown) {
+            if stop.began().is_some_and(is_shutdown) {
                 return None;
             }
             (raised.at, verdict::raised_in_vain(&process, stop.signal))

@@ -90,7 +90,6 @@ impl Way<'_> {
     ) -> Forward {
         let target = fact.target;
         let handled = handled((self.state, self.timeline), (at, fact), signals, entries);
-        let (handler_entered, raised_again) = handled.unzip();
         let exit = exit(self.state, &id(&target));
         let effective = |kill: &&InnerSignal| kill.result != SignalResult::Ignored && kill.at >= at && kill.to(&target);
         let mut kills = signals.iter().filter(effective);
@@ -111,8 +110,8 @@ impl Way<'_> {
             result: fact.result,
             disposition: fact.disposition,
             state: fact.state,
-            handler_entered,
-            raised_again: raised_again.flatten(),
+            handler_entered: handled.and_then(Begun::entered),
+            raised_again: handled.and_then(|begun| begun.raised),
             still_pending: kill
                 .and_then(|kill| kill.pending)
                 .map(|pending| pending.contains(fact.signal)),
@@ -133,35 +132,58 @@ impl Way<'_> {
 }
 
 /// The same of a signal that the timeline has.
-pub(super) fn handled_by(of: (&State, &Timeline), fact: &SignalFact) -> Option<(Boot, Option<RaisedAgain>)> {
+pub(super) fn handled_by(of: (&State, &Timeline), fact: &SignalFact) -> Option<Begun> {
     let signals: Vec<InnerSignal> = of.1.signals.iter().map(InnerSignal::of).collect();
     handled(of, (fact.at, &InnerSignal::of(fact)), &signals, &entries(of.1))
 }
 
-/// When the target of a signal of that time entered its handler, and how it raised the signal again.
+/// A shutdown at a signal.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    /// The handler's entry; or the signal, of a process that reads it without a handler and raised it again, which proves that it read it.
+    at: Boot,
+    by_handler: bool,
+    pub raised: Option<RaisedAgain>,
+}
+
+impl Begun {
+    pub fn entered(self) -> Option<Boot> {
+        self.by_handler.then_some(self.at)
+    }
+}
+
+/// What the target of a signal of that time began at it, and how it raised the signal again.
 fn handled(
     (state, timeline): (&State, &Timeline),
     (at, fact): (Boot, &InnerSignal),
     signals: &[InnerSignal],
     entries: &[InnerEntry],
-) -> Option<(Boot, Option<RaisedAgain>)> {
+) -> Option<Begun> {
     let target = id(&fact.target);
     let of_target = |entry: &&InnerEntry| entry.signal == fact.signal && entry.process.same(&target);
     let entered = entries.iter().filter(of_target).filter(|entry| !entry.discarded);
-    let entered = entered.filter_map(|entry| entry.at_or_after(at)).min()?;
+    let entered = entered.filter_map(|entry| entry.at_or_after(at)).min();
+    let reads = (fact.state.blocked || fact.state.sigwait) && fact.result != SignalResult::Ignored;
+    let began = entered.or(reads.then_some(at))?;
     let again = signals
         .iter()
         .filter(|again| again.to(&fact.target) && again.is_raised() && again.signal == fact.signal);
+    // While the first one waits unread, a second one is no signal of its own.
     let again = again
-        .filter_map(|again| Some((again.at_or_after(entered)?, again)))
+        .filter(|again| entered.is_some() || again.result != SignalResult::AlreadyPending)
+        .filter_map(|again| Some((again.at_or_after(began)?, again)))
         .min_by_key(|(at, _)| *at);
     let raised = again.map(|(at, again)| {
         let mut read = entries.iter().filter(of_target).filter(|entry| entry.discarded);
         let discarded = again.result == SignalResult::Ignored || read.any(|entry| entry.last >= at);
-        let acted = acted(state, timeline, &target, (entered, at));
+        let acted = acted(state, timeline, &target, (began, at));
         RaisedAgain { at, discarded, acted }
     });
-    Some((entered, raised))
+    (entered.is_some() || raised.is_some()).then_some(Begun {
+        at: began,
+        by_handler: entered.is_some(),
+        raised,
+    })
 }
 
 /// See [`RaisedAgain::acted`].
@@ -310,9 +332,9 @@ impl Way<'_> {
         match handled((self.state, self.timeline), (fact.at, fact), signals, entries) {
             // The record of a handler that only raised the signal again may be lost.
             None => true,
-            Some((entered, raised)) => raised.is_some_and(|raised| {
-                is_at_once(entered, raised) && !self.timeline.sockets.has_closed_listener(entered, raised.at)
-            }),
+            Some(Begun { at, raised, .. }) => {
+                raised.is_some_and(|raised| is_at_once(at, raised) && !self.timeline.sockets.has_closed_listener(at, raised.at))
+            }
         }
     }
 }

@@ -518,3 +518,129 @@ fn without_the_records_of_sockets_a_default_action_is_not_clean() {
     let lost = shown(&worker("+1.0012 lost tcp +1.001 1 within app.service"));
     assert!(lost.starts_with("unknown"), "{lost}");
 }
+
+/// With sigwait(3) or signalfd(2): raising the signal again proves that the process had read it.
+#[test]
+fn who_reads_its_stop_signal_without_a_handler_raises_it_again() {
+    // After its work.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.1 tcp app closed 80 0
+        +1.5 TERM main -> main default exiting already-armed
+        +1.501 exit main TERM already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait), and the process then terminated itself with the same signal, 0.5 s later
+        "#]],
+    );
+    // Without any.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main default sigwait armed
+        +1.0005 TERM main -> main default exiting already-armed
+        +1.001 exit main TERM already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Unknown
+              PID 1 `app` read SIGTERM, raised SIGTERM again at once, and was terminated by the default action: any work that it had not finished was lost
+              fix: handle SIGTERM in the application that runs in PID 1 `app`: finish the work in flight, then exit with 0; the handler of a language runtime only raises the signal again
+        "#]],
+    );
+    // Below an init.
+    let below = |raised: &str| {
+        container(&format!(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM runc -> main default sigwait armed
+        +1.0002 TERM main -> server default sigwait already-armed
+        +{raised} TERM server -> server default exiting already-armed
+        +1.501 exit server TERM looked already-armed
+        +1.502 exit main 0 already-armed
+        "
+        ))
+    };
+    check(
+        &below("1.5"),
+        expect![[r#"
+        clean-exit: Stopped/Clean/Unknown
+          The container runtime sent SIGTERM to PID 1 `app`, which reads the signal without a handler (signalfd or sigwait) and sent the signal on to `server`, and the process exited with code 0, 0.5 s later; whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)
+    "#]],
+    );
+    check(
+        &below("1.0004"),
+        expect![[r#"
+        default-action: Stopped/DefaultAction/Unknown
+          `app` forwarded SIGTERM to `server`, which read SIGTERM and raised it again at once, so the default action terminated it: any work that it had not finished was lost
+          fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+    "#]],
+    );
+    // A second one while the first waits is no signal of its own: nothing shows that the first was read.
+    check(
+        &container(
+            "
+        +1 TERM runc -> main default blocked armed
+        +1.5 TERM main -> main default pending already-armed
+        +1.501 exit main TERM already-armed
+        ",
+        ),
+        expect![[r#"
+            crashed: Stopped/Crashed/Unknown
+              PID 1 `app` terminated itself with SIGTERM, 0.5 s after SIGTERM
+              fix: look for the reason in the last lines of the log of PID 1 `app`, which sent SIGTERM to itself
+        "#]],
+    );
+}
+
+/// In its shutdown a daemon has closed its listener, and its parent is outside, as that of an exec probe is.
+#[test]
+fn a_daemon_of_a_container_with_the_hosts_pids_is_killed_in_its_shutdown() {
+    check(
+        "
+        +0 mkdir app
+        proc main in=app pid=100 start=+0 parent=shim comm=runsvdir
+        proc server in=app pid=107 start=+0.1 parent=shim comm=server
+        +0.001 exec main
+        +0.2 exec server
+        +4.5 tcp app closed 8080 0 by=server
+        +5 TERM shim -> main handler armed
+        +5.0001 enter main TERM
+        +5.0002 exit main 0 already-armed leaves-others
+        +5.0003 KILL shim -> server waiting=none already-armed
+        +5.001 exit server KILL already-armed
+        +5.0011 tcp app cut 8080 40001 sent=9 received=90 last-sent=20 last-received=19 by-exit by=server
+        ",
+        expect![[r#"
+            force-killed: Stopped/ForceKilled/Undecided
+              The container runtime sent SIGTERM to `runsvdir` (pid 100), the handler ran, and the process exited with code 0, less than 1 ms later; the container runtime then killed `server`, which never got the signal, with connections open; 1 connection may have had a request under way, which the kernel cannot tell
+              fix: `runsvdir` (pid 100) exits without waiting for `server`: let a shell stop the services first and wait for them (`trap 'kill $!; sv -w 8 shutdown DIR/*; exit 0' TERM; runsvdir DIR & wait`, with the directory of the services as DIR)
+        "#]],
+    );
+}
+
+/// The OOM killer's choice is the only record of why a program ended by SIGKILL, and the shell above it exits with 0 at once.
+#[test]
+fn the_oom_killer_ends_a_program_below_a_shell_that_exits_with_0() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 oom server
+        +1.001 exit server KILL listening serving
+        +1.014 exit main 0 armed
+        ",
+        ),
+        expect![[r#"
+            oom-child: Oom/OomChild/Unknown
+              The OOM killer killed `server` (pid 107), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 14 ms later
+              fix: raise the memory limit, or reduce the memory that is needed; let PID 1 `app` exit with an error if such a process fails
+        "#]],
+    );
+}

@@ -224,7 +224,7 @@ fn a_wrapper_as_the_first_process_and_a_program_that_handles_the_signal() {
         ),
         expect![[r#"
             clean: Stopped/Clean/Quiet
-              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran, and the process then terminated itself with the same signal, 0.5 s later
+              The container runtime sent SIGTERM to `sh` (pid 100), the handler ran and sent the signal on to `server`, and the process then terminated itself with the same signal, 0.5 s later
         "#]],
     );
 }

@@ -37,7 +37,7 @@ impl Answer {
         match answer {
             Answer::Unread(_) if case.inside.forwards.iter().any(by_main) => Answer::Read,
             // The shutdown had begun before, and did not end.
-            Answer::RaisedInVain if !is_reflex(case, stop.handler_entered, stop.raised_again) => Answer::Handled,
+            Answer::RaisedInVain if !is_reflex(case, stop.began(), stop.raised_again) => Answer::Handled,
             answer => answer,
         }
     }
@@ -248,8 +248,8 @@ fn may_miss_exits(case: &Case<'_>) -> bool {
 
 /// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
 /// listener that was closed in between is the application's doing.
-pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
-    let Some((entered, raised)) = handler_entered.zip(raised_again) else {
+pub(super) fn is_reflex(case: &Case<'_>, began: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
+    let Some((entered, raised)) = began.zip(raised_again) else {
         return false;
     };
     let is_between = |at: Boot| entered <= at && at <= raised.at;
@@ -268,7 +268,7 @@ pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
 pub(super) fn raised_then_failed(case: &Case<'_>, stop: &Stop, exit_at: Boot) -> bool {
     let raised = stop.raised_again.filter(|raised| raised.discarded);
     raised.is_some_and(|raised| raised.at <= exit_at && exit_at.since(raised.at) <= AFTER_DISCARD)
-        && !is_reflex(case, stop.handler_entered, stop.raised_again)
+        && !is_reflex(case, stop.began(), stop.raised_again)
 }
 
 pub(super) fn inside(exit: Exit, cause: Cause, why: Why) -> Finding {
@@ -489,7 +489,7 @@ fn is_from_parent(forward: &Forward, parent: Pid) -> bool {
 fn by_default(case: &Case<'_>, forward: &Forward) -> bool {
     let is_accepted = forward.state.exiting && forward.disposition == Disposition::Default;
     let is_terminated = signal(forward) == Some(forward.signal) || forward.exit.is_none() && is_accepted;
-    is_terminated && (forward.handler_entered.is_none() || is_reflex(case, forward.handler_entered, forward.raised_again))
+    is_terminated && (forward.began().is_none() || is_reflex(case, forward.began(), forward.raised_again))
 }
 
 fn is_child_of_main(case: &Case<'_>, forward: &Forward) -> bool {

@@ -41,18 +41,18 @@ fn fatal_stop<'a>(case: &Case<'a>) -> Option<&'a Stop> {
 
 pub(super) fn raised_again(case: &Case<'_>, _: &Finding) -> Found {
     let stop = fatal_stop(case)?;
-    is_reflex(case, stop.handler_entered, stop.raised_again)
+    is_reflex(case, stop.began(), stop.raised_again)
         .then(|| finding(Exit::DefaultAction, cause(case, Cause::Unknown), Why::RaisedAgain, REFLEX))
 }
 
 /// A wrapper raises the signal again, too, once its child has ended by it.
 pub(super) fn raised_after_child(case: &Case<'_>, _: &Finding) -> Found {
-    fatal_stop(case)?.handler_entered?;
+    fatal_stop(case)?.began()?;
     inside::raised_after_child(case, cause(case, Cause::Unknown))
 }
 
 pub(super) fn reraised(case: &Case<'_>, _: &Finding) -> Found {
-    fatal_stop(case)?.handler_entered?;
+    fatal_stop(case)?.began()?;
     Some(finding(
         Exit::Clean,
         cause(case, Cause::Unknown),
@@ -210,7 +210,7 @@ pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
 pub(super) fn failed_after_discard(case: &Case<'_>, _: &Finding) -> Found {
     let stop = code(case).and(case.stop())?;
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
-    (is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again))
+    (is_discarded && is_reflex(case, stop.began(), stop.raised_again))
         .then(|| finding(Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain, REFLEX))
 }
 
@@ -260,7 +260,10 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
         return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, NO_SIGNAL));
     };
     let is_known = |killed: &Killed| killed.process.is(&child.process) && killed.kill.role != Role::Unknown;
-    if case.inside.killed_programs().any(is_known) {
+    // Of an OOM kill only the choice of the victim has a record.
+    let is_victim =
+        |oom: &OomKill| signal == Signal::KILL && (child.process.tgid, child.process.start) == (oom.tgid, oom.start);
+    if case.inside.killed_programs().any(is_known) || ooms_below(case).any(is_victim) {
         return None;
     }
     Some(match signal.is_fault() {

@@ -79,6 +79,10 @@ pub(super) fn how(case: &Case<'_>, end: InnerEnd, of: usize) -> String {
         }
         InnerEnd::DefaultAction => {
             let (how, lost) = match forward.raised_again {
+                Some(_) if forward.handler_entered.is_none() => (
+                    format!("which read {signal} and raised it again at once, so the default action terminated it"),
+                    "any work that it had not finished",
+                ),
                 Some(_) => (
                     format!("whose handler raised {signal} again at once, so the default action terminated it"),
                     "any work that the handler had not finished",
@@ -445,6 +449,9 @@ fn chain(main: Option<&MainProcess>, inside: &Inside, last: &Forward) -> String 
 fn discarding(forward: &Forward) -> String {
     let signal = forward.signal;
     match (forward.raised_again, forward.disposition) {
+        (Some(_), _) if forward.handler_entered.is_none() => {
+            format!("which read {signal} and raised it again, which the kernel discarded")
+        }
         (Some(_), _) => format!("whose handler raised {signal} again, which the kernel discarded"),
         (None, Disposition::Ignore) => format!("which ignores {signal} (SIG_IGN)"),
         (None, Disposition::Default) => format!("which has no {signal} handler, so the kernel discarded the signal"),

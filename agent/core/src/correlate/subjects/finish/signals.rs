@@ -5,7 +5,7 @@ use crate::ids::Signal;
 use crate::termination::{Fatal, Role, Stop};
 use crate::time::Boot;
 
-use crate::correlate::subjects::inside::handled_by;
+use crate::correlate::subjects::inside::{Begun, handled_by};
 use crate::correlate::subjects::process::Candidate;
 use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
@@ -141,7 +141,7 @@ fn possible_stops<'a>(signals: &[&'a SignalFact], deadline: Boot) -> impl Iterat
 
 /// The stop signal `fact`, with the kernel's result.
 pub(super) fn stop(fact: &SignalFact, of: (&State, &Timeline), signals: &[&SignalFact], deadline: Boot) -> Stop {
-    let (handler_entered, raised_again) = handled_by(of, fact).unzip();
+    let begun = handled_by(of, fact);
     let later: u32 = possible_stops(signals, deadline)
         .filter(|other| other.last >= fact.at)
         .map(|other| other.count)
@@ -155,8 +155,8 @@ pub(super) fn stop(fact: &SignalFact, of: (&State, &Timeline), signals: &[&Signa
         result: fact.signal.result,
         disposition: fact.signal.disposition,
         state: fact.signal.state,
-        handler_entered,
-        raised_again: raised_again.flatten(),
+        handler_entered: begun.and_then(Begun::entered),
+        raised_again: begun.and_then(|begun| begun.raised),
         still_pending: None,
         repeated: later.saturating_sub(1),
         by_runtime,

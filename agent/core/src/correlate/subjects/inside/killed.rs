@@ -1,7 +1,7 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
 use super::descent::Descent;
-use super::{Way, entries, exit, handled, is_forked, signals};
+use super::{Begun, Way, entries, exit, handled, is_forked, signals};
 use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};
 use crate::correlate::subjects::process::{Candidate, ProcessId, Served};
 use crate::correlate::subjects::subject::State;
@@ -101,8 +101,13 @@ pub(in crate::correlate::subjects) fn killed(
             served(state, &id(&fact.target)),
         );
         let had_none = held.listener.or(held.connection).or(held.other).is_none();
-        // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves shows what it is.
-        let serves = held.listener.or(held.other).is_some();
+        // Where no init takes the orphans, a daemon has a parent outside, as an exec probe has: what it serves, or has served until its
+        // shutdown, shows what it is.
+        let serves = held.listener.or(held.other).is_some()
+            || timeline
+                .sockets
+                .holders
+                .has_closed_listener(fact.target.tgid, since.minus(PASSED_ON));
         let is_own = descent.is_own(fact.target.tgid) || !descent.has_init() && serves;
         others |= !is_own && !descent.has_init() && at >= since;
         if !is_own || killed.iter().any(|known| fact.to(&known.process)) || at < since && had_none {
@@ -171,11 +176,10 @@ impl Defaults<'_> {
     /// A handler that did its work raises the signal again, too. Of a process that nobody stops, the handler's entry is not recorded.
     fn is_handled(&self, at: Boot, fact: &InnerSignal) -> bool {
         let of = (self.state, self.timeline);
-        let Some((entered, raised)) = handled(of, (at, fact), self.signals, self.entries) else {
+        let Some(Begun { at: began, raised, .. }) = handled(of, (at, fact), self.signals, self.entries) else {
             return fact.disposition == Disposition::Handler;
         };
-        raised
-            .is_none_or(|raised| !is_at_once(entered, raised) || self.timeline.sockets.has_closed_listener(entered, raised.at))
+        raised.is_none_or(|raised| !is_at_once(began, raised) || self.timeline.sockets.has_closed_listener(began, raised.at))
     }
 
     /// By its exit's record. What its parent has forked has the parent's listener, and without a connection waits for work. Of a stop in which

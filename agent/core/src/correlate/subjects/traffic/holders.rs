@@ -25,6 +25,8 @@ struct Holder {
     unanswered: Option<Boot>,
     /// The last close, also by close(2).
     last: Boot,
+    /// The same of a listener.
+    listener: Option<Boot>,
 }
 
 impl Holders {
@@ -48,6 +50,9 @@ impl Holders {
         }
         let holder = &mut self.of[place].1;
         holder.last = holder.last.max(at);
+        if is_listener {
+            holder.listener = Some(at).max(holder.listener);
+        }
         let by_exit = match is_listener {
             true => &mut holder.at_exit.listener,
             false => &mut holder.at_exit.connection,
@@ -79,6 +84,11 @@ impl Holders {
     /// The process closed a listener or a connection after that time, by its exit or itself.
     pub fn has_closed(&self, by: Pid, from: Boot) -> bool {
         self.holder(by).is_some_and(|holder| holder.last >= from)
+    }
+
+    /// The same of a listener.
+    pub fn has_closed_listener(&self, by: Pid, from: Boot) -> bool {
+        self.holder(by).is_some_and(|holder| holder.listener >= Some(from))
     }
 
     fn holder(&self, by: Pid) -> Option<&Holder> {
