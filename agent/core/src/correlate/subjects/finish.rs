@@ -158,6 +158,7 @@ impl<'a> Life<'a> {
             timeline: self.timeline,
             main: main.id,
             stop,
+            since: signals::first_asked(stop, &self.signals).at,
             deadline: self.deadline(),
             end: self.end,
         });
@@ -249,6 +250,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
         timeline,
         main: main.id,
         stop: fact,
+        since: fact.at,
         deadline: now,
         end: now,
     };

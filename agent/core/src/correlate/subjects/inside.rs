@@ -23,6 +23,8 @@ pub(super) struct Way<'a> {
     pub timeline: &'a Timeline,
     pub main: ProcessId,
     pub stop: &'a SignalFact,
+    /// When the first party asked.
+    pub since: Boot,
     /// Of the SIGKILL to the main process, otherwise its exit.
     pub deadline: Boot,
     pub end: Boot,
@@ -32,7 +34,7 @@ impl Way<'_> {
     pub fn inside(&self) -> Inside {
         let (signals, entries) = (self.signals(), entries(self.timeline));
         let descent = Descent::new(self.state, &self.main, &signals);
-        let since = self.stop.at;
+        let since = self.since;
         let mut forwards: Vec<Forward> = Vec::new();
         for fact in signals.iter().filter(|fact| fact.sends_on(self.stop.signal.signal)) {
             let Some(at) = fact.at_or_after(since).filter(|at| *at <= self.end) else {

@@ -624,6 +624,54 @@ fn a_daemon_of_a_container_with_the_hosts_pids_is_killed_in_its_shutdown() {
     );
 }
 
+/// As a preStop hook that signals PID 1, or a person: what the first signal led to is of the stop that follows.
+#[test]
+fn another_party_asks_just_before_the_runtime_does() {
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM bash -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> server default exiting already-armed
+        +1.001 exit server TERM listening serving already-armed
+        +1.0011 tcp app closed 80 0 by-exit by=server
+        +1.05 tcp app refused 80 40001
+        +1.2 TERM runc -> main handler already-armed
+        +1.2001 enter main TERM
+        +1.3 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            default-action: Stopped/DefaultAction/Refused
+              `app` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost; 1 connection was refused in the 48 ms after the listener closed (10.0.0.2)
+              fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
+    );
+    // A reload of before is no stop.
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 HUP bash -> main handler armed
+        +1.0001 enter main HUP
+        +1.0002 TERM main -> server handler already-armed
+        +1.0003 enter server TERM
+        +1.001 exit server 0 looked already-armed
+        +1.2 TERM runc -> main handler already-armed
+        +1.2001 enter main TERM
+        +1.3 exit main 0 already-armed
+        ",
+        ),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
+        "#]],
+    );
+}
+
 /// The OOM killer's choice is the only record of why a program ended by SIGKILL, and the shell above it exits with 0 at once.
 #[test]
 fn the_oom_killer_ends_a_program_below_a_shell_that_exits_with_0() {

@@ -9,7 +9,7 @@ use crate::correlate::subjects::inside::{Begun, handled_by};
 use crate::correlate::subjects::process::Candidate;
 use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
-use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, RUN_GAP, STOP_REACH};
+use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
 
 /// The signals to the main process until its exit, in the order of their own times.
 pub(super) fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
@@ -115,6 +115,20 @@ pub(super) fn stop_signal<'a>(
         .or_else(|| run(&by(Role::Unknown)))
         .or_else(|| run(&by(Role::Kernel)))
         .or_else(|| run(&by(Role::Inside)))
+}
+
+/// From when on the subject was being stopped: another party may have asked the main process shortly before the runtime did (a preStop
+/// hook, a person), and what that led to is of this stop.
+pub(super) fn first_asked<'a>(stop: &'a SignalFact, signals: &[&'a SignalFact]) -> &'a SignalFact {
+    let is_before = |fact: &&SignalFact| {
+        let by_other = fact.sender.role != Role::Runtime && fact.is_conventional_stop();
+        by_other && fact.is_handled() && fact.at < stop.at && fact.last.plus(PASSED_ON) >= stop.at
+    };
+    let before = possible_stops(signals, stop.at).filter(is_before);
+    match stop.sender.role {
+        Role::Runtime => before.min_by_key(|fact| fact.at).unwrap_or(stop),
+        _ => stop,
+    }
 }
 
 /// Without a stop signal: one from another process or a terminal that the process handled shortly before it exited. The exit may follow

@@ -54,7 +54,7 @@ pub(in crate::correlate::subjects) fn killed(
     state: &State,
     timeline: &Timeline,
     main: &Candidate,
-    (stop, end): (Option<&SignalFact>, Boot),
+    (stop, since, end): (Option<&SignalFact>, Boot, Boot),
 ) -> (Vec<Killed>, bool) {
     // Above the main process of a unit is its wrapper.
     let above = state.first_process().map(|first| first.id);
@@ -67,11 +67,11 @@ pub(in crate::correlate::subjects) fn killed(
         main: main.id,
         timeline,
         stop,
+        since,
         end,
         signals: &all,
         entries: &entries(timeline),
     };
-    let since = defaults.since();
     // While nobody stops the subject, what is sent inside is not recorded: an earlier signal that waits, or a later one after a thread waited for
     // this one, or a debugger took it. Nor is what ended a process that is only a zombie when this one comes.
     let is_unsure = |fact: &InnerSignal, at: Boot, exited: Option<Boot>| {
@@ -139,6 +139,8 @@ struct Defaults<'a> {
     main: ProcessId,
     timeline: &'a Timeline,
     stop: Option<&'a SignalFact>,
+    /// When somebody asked the subject to stop, otherwise its end.
+    since: Boot,
     end: Boot,
     signals: &'a [InnerSignal],
     entries: &'a [InnerEntry],
@@ -152,7 +154,7 @@ impl Defaults<'_> {
         let by_main = self.main.same(&id(&fact.sender));
         let from = match self.stop {
             // Of a stop that the kernel discarded the main process knows nothing.
-            Some(stop) if !(by_main && stop.is_discarded()) => stop.at,
+            Some(stop) if !(by_main && stop.is_discarded()) => self.since,
             _ if fact.role == Role::Inside => self.end,
             _ => self.end.minus(PASSED_ON),
         };
@@ -167,7 +169,7 @@ impl Defaults<'_> {
         let Some(stop) = self.stop.filter(|stop| !stop.is_discarded()) else {
             return false;
         };
-        let in_time = |of: &InnerSignal| of.at_or_after(stop.at).is_some_and(|at| at <= self.end);
+        let in_time = |of: &InnerSignal| of.at_or_after(self.since).is_some_and(|at| at <= self.end);
         let is_forward = |of: &InnerSignal| of.sends_on(stop.signal.signal) && in_time(of) && of.to(&fact.target);
         let is_it = |of: &InnerSignal| is_forward(of) && (of.signal == fact.signal || fact.is_fault_by_another());
         self.signals.iter().any(is_it)
@@ -186,7 +188,7 @@ impl Defaults<'_> {
     /// a listener was closed, who has only another one may be a helper: see `terminated` of the judgement.
     fn is_to_program(&self, fact: &InnerSignal) -> bool {
         let is_forked = is_forked(fact, (self.state, self.timeline));
-        let is_helper = || fact.role != Role::Other && self.timeline.sockets.has_closed_listener(self.since(), self.end);
+        let is_helper = || fact.role != Role::Other && self.timeline.sockets.has_closed_listener(self.since, self.end);
         match served(self.state, &id(&fact.target)) {
             Some(of) => of.held.connection || of.unobserved || !is_forked && !is_helper(),
             // Of connections to a server that record has none.
@@ -195,10 +197,6 @@ impl Defaults<'_> {
                 held.connection.is_some() && !is_forked && !is_helper()
             }
         }
-    }
-
-    fn since(&self) -> Boot {
-        self.stop.map_or(self.end, |stop| stop.at)
     }
 }
 
