@@ -518,3 +518,40 @@ fn without_the_records_of_sockets_a_default_action_is_not_clean() {
     let lost = shown(&worker("+1.0012 lost tcp +1.001 1 within app.service"));
     assert!(lost.starts_with("unknown"), "{lost}");
 }
+
+/// As a shell above a server that drains for longer than the agent was there: which of them was the program, its sockets would have shown.
+#[test]
+fn a_gap_after_the_end_of_a_units_shell_hides_which_process_was_the_program() {
+    let stopped = |rest: &str| {
+        format!(
+            "
+        -100 start
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc w in=app.service pid=107 start=+0.1 parent=main comm=server
+        +0.001 exec main
+        +0.1 exec w
+        +1 TERM systemd -> main default exiting armed
+        +1.0001 TERM systemd -> w handler already-armed
+        +1.0002 enter w TERM
+        +1.0005 exit main TERM looked already-armed leaves-others
+        {rest}
+        "
+        )
+    };
+    check(
+        &stopped("+6 tcp app.service closed 80 0 by=w\n+6.001 exit w 0 looked already-armed"),
+        expect![[r#"
+            clean: Stopped/Clean/Quiet
+              systemd sent SIGTERM to `server` (pid 107), the handler ran, and the process exited with code 0, 5.0 s later
+        "#]],
+    );
+    check(
+        &stopped("+2 tick\n+7 start\n+7 scanned\n+20 tick"),
+        expect![[r#"
+        unknown: Stopped/Unknown/Unknown
+          `sh` (pid 100) was terminated by SIGTERM, but the reason is unknown: systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets were not observed
+          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+    "#]],
+    );
+}

@@ -257,7 +257,12 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
     let child = case.failed_child?;
     let Some(signal) = child.exit.status.signal() else {
         let cause = cause(case, Cause::Crash);
-        return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, NO_SIGNAL));
+        // With a stop signal before, an exit of the main process with 0 is clean.
+        let rests = match case.stop() {
+            None => NO_SIGNAL_NOR_STOP,
+            Some(_) => NO_SIGNAL,
+        };
+        return Some(finding(Exit::NonzeroExit, cause, Why::ChildFailed, rests));
     };
     let is_known = |killed: &Killed| killed.process.is(&child.process) && killed.kill.role != Role::Unknown;
     if case.inside.killed_programs().any(is_known) {

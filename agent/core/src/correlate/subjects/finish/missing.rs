@@ -62,8 +62,9 @@ impl Life<'_> {
         let stops = stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from));
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
         let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
+        // The one before the first observation, too.
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
-        let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
+        let before_stop = before_stop.filter(|gap| self.is_asked_for && gap.to > Some(gap.from));
         let mut missing = MissingEvidence::default();
         missing.add(Claim::Main, lost);
         // Records of other CPUs may arrive that much later than the exit's.

@@ -228,7 +228,7 @@ impl Life<'_> {
         let is_watched = self
             .stop
             .is_some_and(|stop| stop.armed_sockets() && state.is_watched_since(stop.at));
-        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last);
+        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last) || self.ledger.has_gap(from, last);
         !observed.is_seen || is_lost || !is_watched || !timeline.sockets.knows_holders(from)
     }
 }
