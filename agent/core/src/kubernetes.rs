@@ -41,8 +41,8 @@ pub struct PodContext {
     /// The container's stop signal, where the API has it; otherwise what the runtime sent first counts as that.
     pub stop_signal: Option<StopSignal>,
     pub pre_stop: Option<PreStopRun>,
-    /// For a sidecar: the exit of the pod's last main container. The kubelet stops sidecars after that.
-    pub mains_ended: Option<Boot>,
+    /// For a sidecar: the pod's main containers, after which the kubelet stops sidecars. None if no main container has run.
+    pub mains: Option<Mains>,
     /// hostPID or shareProcessNamespace: no pid namespace of its own, so the main process is not an init.
     pub shares_pid_namespace: bool,
     /// `state.terminated`, once the API shows it.
@@ -55,6 +55,17 @@ pub struct PodContext {
     pub unshown: Vec<Unshown>,
     /// Why this context may be incomplete: the API was not reachable during the termination, or a relist hid changes.
     pub incomplete: Option<String>,
+}
+
+/// What is known of the end of a pod's main containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mains {
+    /// One still runs.
+    Run,
+    /// The last one exited between the two. `earliest` is None where only a status shows that.
+    Ended { earliest: Option<Boot>, latest: Boot },
+    /// Of one that has run, neither the kernel nor a status shows the exit.
+    Unknown,
 }
 
 /// See [`PodContext::unshown`].
@@ -248,6 +259,14 @@ impl PodContext {
         }
     }
 
+    /// For a sidecar: the exit of the last main container, at the latest. None if the kernel does not show it.
+    pub fn mains_ended(&self) -> Option<Boot> {
+        match self.mains? {
+            Mains::Ended { earliest, latest } => earliest.and(Some(latest)),
+            Mains::Run | Mains::Unknown => None,
+        }
+    }
+
     /// "container `app`", for sentences.
     pub fn name(&self) -> String {
         match &self.container {
@@ -271,6 +290,25 @@ impl PodContext {
         };
         let least = stop.map(|stop| stop.plus(KUBELET_MINIMUM));
         Some(begin.plus(grace)).max(least)
+    }
+}
+
+impl Mains {
+    pub fn ended(at: Boot) -> Mains {
+        Mains::Ended {
+            earliest: Some(at),
+            latest: at,
+        }
+    }
+
+    /// Whether one of them still ran then; None if not known.
+    pub fn ran_at(self, at: Boot) -> Option<bool> {
+        match self {
+            Mains::Run => Some(true),
+            Mains::Ended { earliest, .. } if earliest >= Some(at) => Some(true),
+            Mains::Ended { latest, .. } if latest < at => Some(false),
+            Mains::Ended { .. } | Mains::Unknown => None,
+        }
     }
 }
 

@@ -205,6 +205,16 @@ impl TerminationFacts {
         self.open == Open::ObservationEnded && self.exit.is_none()
     }
 
+    /// The exit of the main process, at the earliest.
+    pub fn earliest_end(&self) -> Boot {
+        match (self.exit, self.open) {
+            (Some(exit), _) => exit.at,
+            (None, Open::InGap { since, .. }) => since,
+            // A process that gets a signal has not exited.
+            (None, _) => self.begin,
+        }
+    }
+
     /// The first stop signal, if the container runtime sent it, or the manager of units.
     pub fn runtime_stop(&self) -> Option<&Stop> {
         self.stop.as_ref().filter(|stop| stop.sender.role == Role::Runtime)

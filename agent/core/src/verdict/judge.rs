@@ -27,6 +27,7 @@ pub use traffic::traffic;
 
 pub(super) use context::{by_systemd_shutdown, own_grace};
 pub(super) use context::{may_have_been_stopped_before, may_have_begun_before};
+pub(super) use doubt::began_in;
 pub(super) use finding::{Blocked, Crash, Finding, InnerEnd, Missing, Why};
 pub(super) use hook::{Hook, HookEnd};
 pub(super) use inside::{outlived_main, worst};

@@ -10,7 +10,7 @@ mod signals;
 mod unknown;
 
 use super::case::Case;
-use super::judge::{Blocked, Crash, Finding, Why, by_systemd_shutdown, may_have_begun_before, own_grace};
+use super::judge::{Blocked, Crash, Finding, Why, began_in, by_systemd_shutdown, may_have_begun_before, own_grace};
 use super::words::*;
 use super::{Cause, Exit, TrafficAxis};
 use clients::clients;
@@ -51,7 +51,9 @@ pub(super) fn sentence(case: &Case<'_>, finding: &Finding, traffic: TrafficAxis)
         text.push_str("; ");
         text.push_str(&clause);
     }
-    if !matches!(finding.why, Why::Unknown(_)) && may_have_begun_before(case) {
+    // Before the first observation anything may have begun: only what a killed process had is measured.
+    let is_measured = || case.kill().is_some() || !case.missing.of(Claim::FirstStop).all(|hole| began_in(case, hole));
+    if !matches!(finding.why, Why::Unknown(_)) && may_have_begun_before(case) && is_measured() {
         text.push_str("; ");
         text.push_str(&begun_before(case));
     }
@@ -403,10 +405,15 @@ fn child_crashed(case: &Case<'_>, who: &str) -> String {
 /// The times in the sentence begin with the first stop signal that was observed.
 fn begun_before(case: &Case<'_>) -> String {
     let first = stop_signal(case);
-    let is_gap = |hole: &Hole| hole.why == Origin::Gap;
-    let why = match case.missing.of(Claim::FirstStop).all(is_gap) {
-        false => "the record of an earlier stop signal may be lost".to_owned(),
-        true => format!("epitaph did not observe for part of the time before this {first}"),
+    let are = |is: &dyn Fn(&Hole) -> bool| case.missing.of(Claim::FirstStop).all(is);
+    let why = match () {
+        () if are(&|hole| began_in(case, hole)) => {
+            format!("the process started before the observation began, and this {first} may not be the first one")
+        }
+        () if are(&|hole| hole.why == Origin::Gap) => {
+            format!("epitaph did not observe for part of the time before this {first}")
+        }
+        () => "the record of an earlier stop signal may be lost".to_owned(),
     };
     format!("{why}: the stop may have begun before it, and the shutdown may have taken longer than stated")
 }

@@ -65,5 +65,5 @@ fn of_kubernetes(t: &Termination, at: Boot, has_root: bool) -> bool {
     [asked, t.end].contains(&at)
         || shortened.any(|seen| seen == at)
         || hook.contains(&Some(at))
-        || context.mains_ended == Some(at)
+        || context.mains_ended() == Some(at)
 }

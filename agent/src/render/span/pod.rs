@@ -94,7 +94,7 @@ pub(super) fn container(context: &PodContext, t: &Termination, at: &Frame, a: &m
     if let Some(run) = context.pre_stop.as_ref().filter(|run| run.begin.is_none()) {
         a.text(key::PRESTOP_HOOK, hook_name(&run.hook));
     }
-    a.maybe(key::MAINS_ENDED_AT, context.mains_ended.map(|ended| at.rfc3339(ended)));
+    a.maybe(key::MAINS_ENDED_AT, context.mains_ended().map(|ended| at.rfc3339(ended)));
     a.flag(key::SHARES_PID_NAMESPACE, context.shares_pid_namespace);
     if let Some(reported) = &context.reported {
         // Less reliable than the kernel's record, and of interest only if different.

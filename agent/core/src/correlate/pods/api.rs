@@ -50,12 +50,12 @@ impl Api {
         self.missing.iter().any(|&(since, until)| since <= to && until >= from)
     }
 
-    /// It did not answer for so long that a kubelet gave an Event up.
-    pub fn may_lack_events(&self, from: Boot, to: Boot) -> bool {
+    /// It did not answer for so long that a kubelet gave up an Event from between the two. `now`: an outage lasts at least until then.
+    pub fn may_lack_events(&self, from: Boot, to: Boot, now: Boot) -> bool {
         if self.is_part_missing(from, to) {
             return true;
         }
-        let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, to)));
+        let away = self.away.iter().copied().chain(self.away_since.map(|since| (since, now)));
         let mut joined: Option<(Boot, Boot)> = None;
         for (since, until) in away {
             let first = joined

@@ -120,6 +120,7 @@ impl Pods {
             path_uid: path_uid.clone(),
             start,
             ended: None,
+            ended_earliest: None,
             removed: None,
             counted_until: None,
             stopped: None,
@@ -214,6 +215,7 @@ impl Pods {
         pod.touched = now;
         if let Some(container) = pod.container(own) {
             container.ended = Some(container.ended.map_or(facts.end, |end| end.min(facts.end)));
+            container.ended_earliest.get_or_insert(facts.earliest_end());
         }
         // A container can create a cgroup with its own id; a runtime never creates two.
         if pod.is_forged(own) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::ids::{ContainerId, Signal};
-use crate::kubernetes::{PodContext, Request, StopReason, StopSignal, Unshown};
-use crate::pod::{ContainerKind, ContainerSpec, PodEvent, PodEventsState, RestartAction};
+use crate::kubernetes::{Mains, PodContext, Request, StopReason, StopSignal, Unshown};
+use crate::pod::{ContainerKind, ContainerSpec, PodEvent, PodEventsState, PodFact, RestartAction};
 use crate::time::Boot;
 use crate::tolerances::{EVENT_SLACK, RUN_GAP, WATCH_DELAY};
 use crate::verdict::{self, Cause};
@@ -83,7 +83,7 @@ impl Pod {
             is_listed: rule.is_some_and(|rule| rule.is_in && rule.action != RestartAction::Other),
             stop_signal: self.stop_signal(&life.id, spec),
             pre_stop,
-            mains_ended: self.mains_ended().filter(|_| kind == Some(ContainerKind::Sidecar)),
+            mains: self.mains(fact).filter(|_| kind == Some(ContainerKind::Sidecar)),
             shares_pid_namespace: fact.spec.host_pid || fact.spec.share_process_namespace,
             reported: named.and_then(|named| named.reported.clone()),
             last_oom: container.and_then(|of| of.last_oom),
@@ -142,21 +142,40 @@ impl Pod {
         // An Event of the stop that was observed, or of one before.
         let stops_from = life.hidden_stops.iter().map(|hole| hole.from).chain(life.stop).min();
         let from = stops_from.map(|from| from.minus(RUN_GAP)).max(life.start).unwrap_or_default();
-        let may_lack = api.may_lack_events(from, *seen) || self.events_unknown(life, api).is_some();
+        let may_lack = api.may_lack_events(from, *seen, *seen) || self.events_unknown(life, api).is_some();
         match announced {
             true => Some(true),
             false => (is_known && !may_lack).then_some(false),
         }
     }
 
-    /// Exit of the last main container; None while a main container runs, or if none was observed.
-    fn mains_ended(&self) -> Option<Boot> {
-        let is_main = |id: &ContainerId| self.kind(id) == Some(ContainerKind::Main);
-        let mains = || self.containers.iter().filter(|of| is_main(&of.id));
-        if mains().any(|of| of.ended.is_none()) {
-            return None;
+    /// See [`PodContext::mains`].
+    fn mains(&self, fact: &PodFact) -> Option<Mains> {
+        let (mut earliest, mut latest) = (None, None);
+        // One that no status has named may be a main container.
+        let mut is_unknown = self
+            .containers
+            .iter()
+            .any(|of| !of.is_sandbox && self.name_of(&of.id).is_none());
+        for main in fact.spec.containers.iter().filter(|of| of.kind == ContainerKind::Main) {
+            let lives = self.names.iter().filter(|(_, named)| named.name == main.name);
+            let Some((id, named)) = lives.max_by_key(|(_, named)| named.order()) else {
+                continue;
+            };
+            let container = self.containers.iter().find(|of| of.id == *id);
+            let ended = match container {
+                Some(of) if of.ended.is_none() => return Some(Mains::Run),
+                Some(of) => of.ended,
+                None => named.reported_at,
+            };
+            is_unknown |= ended.is_none();
+            earliest = earliest.max(container.and_then(|of| of.ended_earliest));
+            latest = latest.max(ended);
         }
-        mains().filter_map(|of| of.ended).max()
+        match latest {
+            _ if is_unknown => Some(Mains::Unknown),
+            latest => latest.map(|latest| Mains::Ended { earliest, latest }),
+        }
     }
 
     /// The request that can concern this life of a container, as [`Pod::request`].

@@ -39,7 +39,10 @@ pub(super) struct Container {
     pub path_uid: Option<PodUid>,
     /// Start of the earliest observed process.
     pub start: Boot,
+    /// Its exit, at the latest.
     pub ended: Option<Boot>,
+    /// The same, at the earliest.
+    pub ended_earliest: Option<Boot>,
     /// The cgroup was removed.
     pub removed: Option<Boot>,
     /// The container has exited, and clients' errors count until then.

@@ -13,7 +13,7 @@ use super::life::Life;
 use super::parts::Container;
 use super::pod::Pod;
 use super::runs::{Origin, Runs};
-use crate::tolerances::{HOLD, HOOK_AFTER};
+use crate::tolerances::{EVENT_SLACK, HOLD, HOOK_AFTER};
 
 impl Pod {
     /// What the victims of OOM kills were, where they came into the container from outside.
@@ -117,6 +117,7 @@ impl Pod {
         let events_unknown = self
             .events_unknown(life, api)
             .or_else(|| self.events_unrequested(life, missing))
+            .or_else(|| self.events_lost(api, from, until))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
         Some(match run {
@@ -139,6 +140,13 @@ impl Pod {
                 events_unknown,
             },
         })
+    }
+
+    /// Why the kubelet may have given up the Event of a hook between the two, although all Events that exist were listed.
+    fn events_lost(&self, api: &Api, from: Boot, until: Boot) -> Option<String> {
+        let (seen, _) = self.events.state.as_ref()?;
+        let may_lack = api.may_lack_events(from, until.plus(EVENT_SLACK), *seen);
+        may_lack.then(|| "the Kubernetes API did not answer for so long that the kubelet may have given up an Event".to_owned())
     }
 
     /// Why the Events were not requested: the request follows a status that shows the exit.

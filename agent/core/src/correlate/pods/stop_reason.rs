@@ -1,9 +1,10 @@
 //! Why Kubernetes stopped a container, by evidence of the API, and which grace period counted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kubernetes::{Asker, Detail, Request, StopReason};
-use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodGone};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodFact, PodGone};
 use crate::shutdown::EndedByShutdown;
 use crate::tolerances::{LEAST_GRACE, RESOLUTION, RETRIES_EVICTION, WATCH_DELAY};
 use crate::verdict::Cause;
@@ -133,6 +134,11 @@ impl Pod {
         }
         if self.may_be_over_before_deletion(request, life, api) {
             return Some(self.hidden_stop_reason());
+        }
+        // No container starts in a pod that has terminated: what the status shows is not of this life, as of a mirror pod before the present one.
+        let is_of_other = |fact: &Arc<PodFact>| life.start.is_some_and(|start| fact.seen < start);
+        if self.is_terminal() && self.fact.as_ref().is_some_and(is_of_other) {
+            return Some(event::reason(Cause::Unknown, INTERRUPTED.to_owned()));
         }
         // The pod's removal does not explain a container that exited earlier and without a stop signal.
         let ended_before = |gone: &PodGone| life.end.is_some_and(|end| end.plus(WATCH_DELAY) < gone.seen || !gone.watched);

@@ -432,6 +432,55 @@ fn found_and_exits(status: &str) -> String {
     )
 }
 
+/// As a shell that sends the stop signal on in a trap and exits with 0: the same with a stop is clean.
+#[test]
+fn late_start_and_an_error_below_a_main_process_that_exited_with_0_is_unknown() {
+    let exits = |start: &str, found: &str| {
+        format!(
+            "
+        {start}
+        +0 mkdir app
+        proc main in=app pid=100 ns=1 start=+0 parent=shim comm=sh
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        {found}
+        +8 exit server 1 listening looked by-own
+        +8.1 exit main 0 armed
+        "
+        )
+    };
+    let stop = "
+        +0.001 exec main
+        +0.1 exec server
+        +4 TERM runc -> main handler armed
+        +4.001 enter main TERM
+        +4.002 TERM main -> server handler already-armed
+        +4.003 enter server TERM
+        ";
+    check(
+        &exits("-100 start", stop),
+        expect![[r#"
+        clean: Stopped/Clean/Quiet
+          The container runtime sent SIGTERM to PID 1 `sh`, the handler ran and sent the signal on to `server`, and the process exited with code 0, 4.1 s later; `server` exited with code 1
+    "#]],
+    );
+    check(
+        &exits("-100 start", "+0.001 exec main\n+0.1 exec server"),
+        expect![[r#"
+        nonzero-exit: Crash/NonzeroExit/Quiet
+          `server` exited with code 1, and PID 1 `sh` exited with code 0
+          fix: look for the reason in the last lines of the log of `server`; let PID 1 `sh` exit with the code of `server` (in a shell: `exit $?`, or start it with `exec`), so that the container runtime and systemd see the failure
+    "#]],
+    );
+    check(
+        &exits("+5 start", "+5.001 found main\n+5.001 found server\n+5.002 scanned"),
+        expect![[r#"
+        unknown: Unknown/Unknown/Unknown
+          PID 1 `sh` exited with code 0, but the reason is unknown: the process started before the observation began, so a stop signal may have been missed
+          fix: nothing to fix: the process started before the observation began
+    "#]],
+    );
+}
+
 #[test]
 fn late_start_long_ago_does_not_matter() {
     check(

@@ -2,7 +2,7 @@
 
 use super::node::properties::shutdowns;
 use super::node::swept;
-use super::pods::properties::ends;
+use super::pods::properties::{ends, long_ends};
 use super::properties::deaths;
 use super::shared_pids::{DEFAULT_ACTION, FORWARDS_WITHOUT_WAITING, first};
 use crate::fixtures::monotone::{Rule, Seed};
@@ -18,6 +18,7 @@ fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     let scripts = deaths()
         .into_iter()
         .chain(ends())
+        .chain(long_ends())
         .chain(shared)
         .chain(shutdowns())
         .chain(swept::scripts());

@@ -67,7 +67,7 @@ pub(super) fn add(case: &Case<'_>, list: &mut Vec<Evidence>) {
             add(end, format!("{name} {}", ended(&hook)));
         }
     }
-    if let Some(ended) = context.mains_ended {
+    if let Some(ended) = context.mains_ended() {
         add(ended, "the last main container exited".to_owned());
     }
     if let Some(reported) = &context.reported {

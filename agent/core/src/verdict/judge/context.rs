@@ -105,7 +105,8 @@ pub(super) fn was_not_asked_before(case: &Case<'_>, since: Boot) -> bool {
         (Some(reason), Some(request)) => {
             let by_request = matches!(reason.cause, Cause::Deleted | Cause::EvictedApi | Cause::EvictedTaint);
             // A grace period of 0 is why the runtime sent SIGKILL without a stop signal.
-            by_request && request.earliest >= since && (!killed || is_forced(context))
+            let is_by_it = || is_forced(context) || case.runtime_stop().is_some() && is_explained(case, context);
+            by_request && request.earliest >= since && (!killed || is_by_it())
         }
         _ => false,
     }

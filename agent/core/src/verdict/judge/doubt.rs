@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ask::Ask;
 use super::cause::unknown;
 use super::context::{earlier_stops, may_have_been_stopped_before};
-use super::finding::{Finding, Missing};
+use super::finding::{Finding, Missing, Why};
 use crate::event::Kind;
 use crate::ledger::{self, Claim, Hole, not_kept};
 use crate::termination::Role;
@@ -40,21 +40,23 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     let (holes, rests) = (&case.missing, finding.rests);
     let unsure: Vec<Hole> = holes.of(Claim::WhichMain).copied().collect();
     if !unsure.is_empty() {
-        let began_in = |gap: &Hole| gap.why == ledger::Origin::Gap && case.main().is_some_and(|main| gap.from <= main.start);
-        return Some(match unsure.iter().any(began_in) {
+        return Some(match unsure.iter().any(|hole| began_in(case, hole)) {
             true => Missing::Main,
             false => Missing::records(&unsure),
         });
     }
     let hidden = earlier_stops(case);
     if rests_on_first_stop(finding.exit) && !hidden.is_empty() {
-        return Some(Missing::records(&hidden));
+        return Some(match hidden.iter().all(|hole| began_in(case, hole)) {
+            true => Missing::late_start(case),
+            false => Missing::records(&hidden),
+        });
     }
     if (may_be_later(case, finding.exit) || rests.contains(&Ask::NoStop)) && may_have_been_stopped_before(case) {
         return Some(Missing::late_start(case));
     }
     // With the code of a stop signal, an earlier signal of any party is likely, and the API shows only what Kubernetes asked for.
-    let is_signal_code = finding.exit == Exit::NonzeroExit && rests.contains(&Ask::NoStop);
+    let is_signal_code = finding.why == Why::Nonzero && rests.contains(&Ask::NoStop);
     if is_signal_code && case.missing.late_start().is_some() {
         return Some(Missing::late_start(case));
     }
@@ -68,10 +70,19 @@ fn missing(case: &Case<'_>, finding: &Finding) -> Option<Missing> {
     if rests.contains(&Ask::NoStop) && !lost.is_empty() {
         return Some(Missing::not_kept(&lost).unwrap_or(Missing::StopLost));
     }
-    // An error is as unclean with the end of another process as without.
-    let of_others = |ask: &Ask| matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec));
-    let rests_on_others = finding.exit != Exit::NonzeroExit && rests.iter().any(of_others);
+    // What is clean rests on the others' ends. An error is as unclean with the end of another process as without.
+    let of_others = |ask: &Ask| match finding.exit {
+        Exit::NonzeroExit => false,
+        Exit::Clean if matches!(ask, Ask::Each(_)) => true,
+        _ => matches!(ask.kind(), Some(Kind::OomVictim | Kind::ProcessExec)),
+    };
+    let rests_on_others = rests.iter().any(of_others);
     (!rests.is_empty() && holes.has_gap(Claim::Main) || rests_on_others && holes.has_gap(Claim::Others)).then_some(Missing::Gap)
+}
+
+/// The main process began in that gap, or before the first observation.
+pub(in crate::verdict) fn began_in(case: &Case<'_>, hole: &Hole) -> bool {
+    hole.why == ledger::Origin::Gap && case.main().is_some_and(|main| hole.from <= main.start)
 }
 
 impl Missing {

@@ -160,6 +160,8 @@ pub(in crate::verdict) enum Missing {
     Request,
     /// Whether what a deletion gave, or the node's shutdown, ended first.
     RequestTime,
+    /// What had used up the grace period before a sidecar's stop signal: its pod's main containers, or its own hook.
+    LateStop,
     /// No status named the container: its hook, or that it is the sandbox.
     Name,
 }

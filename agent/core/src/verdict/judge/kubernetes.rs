@@ -12,9 +12,10 @@ use super::context::{cause_before, is_explained, is_forced};
 use super::finding::{Finding, InnerEnd, Missing, Why, finding};
 use super::hook::{Hook, HookEnd};
 use super::traffic::traffic;
-use crate::kubernetes::{PodContext, Unshown};
-use crate::pod::ContainerKind;
+use crate::kubernetes::{Mains, PodContext, Request, Unshown};
+use crate::pod::{ContainerKind, PreStop};
 use crate::termination::Open;
+use crate::time::Boot;
 use crate::tolerances::{KUBELET_MINIMUM, MINIMUM_AT_MOST, RESOLUTION, STUCK_AFTER};
 use crate::verdict::case::Case;
 use crate::verdict::spent::Spent;
@@ -109,28 +110,53 @@ fn had_only_the_minimum<'a>(case: &Case<'a>, found: &Finding) -> Option<(&'a Pod
 
 pub(super) fn starved(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let (context, spent, grace) = had_only_the_minimum(case, found)?;
-    is_starved(context, &spent, grace).then(|| finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests))
+    Some(match is_starved(context, &spent, grace) {
+        Some(false) => return None,
+        Some(true) => finding(Exit::SidecarStarved, found.cause, Why::Starved, found.rests),
+        None => unknown(case, Missing::LateStop),
+    })
 }
 
 pub(super) fn hook_took_grace(case: &Case<'_>, found: &Finding) -> Option<Finding> {
-    let (_, spent, grace) = had_only_the_minimum(case, found)?;
+    let (context, spent, grace) = had_only_the_minimum(case, found)?;
+    if is_held_up_unseen(context, &spent, grace) {
+        return Some(unknown(case, Missing::LateStop));
+    }
     // A hook that was slow to start took more of the grace period than the hook's process shows.
     let was_cut = Hook::of(case).is_some_and(|hook| hook.end == HookEnd::Cut);
     (was_cut || spent.hook.is_some_and(|hook| hook + KUBELET_MINIMUM > grace))
         .then(|| finding(Exit::PrestopOverran, found.cause, Why::HookTookGrace, found.rests))
 }
 
-/// A sidecar gets the stop signal when the main containers have exited, or when the grace period has expired.
-fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
-    if context.kind != Some(ContainerKind::Sidecar) {
-        return false;
-    }
-    let Some(stop) = spent.stop else { return false };
-    let mains_till_then = context.mains_ended.map(|ended| ended.plus(RESOLUTION) >= stop);
+/// A sidecar gets the stop signal when the main containers have exited, or when the grace period has expired. None if not known.
+fn is_starved(context: &PodContext, spent: &Spent, grace: Duration) -> Option<bool> {
+    let is_sidecar = context.kind == Some(ContainerKind::Sidecar);
+    let Some((mains, stop)) = context.mains.zip(spent.stop).filter(|_| is_sidecar) else {
+        return Some(false);
+    };
+    let ran_till_then = mains.ran_at(stop.minus(RESOLUTION));
     match &context.request {
-        Some(request) => stop.since(request.latest) + KUBELET_MINIMUM >= grace && mains_till_then.unwrap_or(true),
-        None => mains_till_then.unwrap_or(false),
+        Some(request) if !is_late(request, stop, grace) => Some(false),
+        // A restart of the sidecar alone.
+        None if mains == Mains::Run => Some(false),
+        _ => ran_till_then,
     }
+}
+
+/// Of a sidecar only the process of its hook shows how long the hook took: the record of its exec may be lost.
+fn is_held_up_unseen(context: &PodContext, spent: &Spent, grace: Duration) -> bool {
+    let run = context
+        .pre_stop
+        .as_ref()
+        .filter(|_| context.kind == Some(ContainerKind::Sidecar));
+    let is_unseen = run.is_some_and(|run| !run.seen && matches!(run.hook, PreStop::Exec { .. }));
+    let late = context.request.as_ref().zip(spent.stop);
+    is_unseen && late.is_some_and(|(request, stop)| is_late(request, stop, grace))
+}
+
+/// The kubelet left no more than its minimum.
+fn is_late(request: &Request, stop: Boot, grace: Duration) -> bool {
+    stop.since(request.latest) + KUBELET_MINIMUM >= grace
 }
 
 pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::ids::{Comm, Signal};
 use crate::termination::{Open, Role, Unobserved};
 use crate::verdict::case::Case;
 use crate::verdict::judge::Missing;
@@ -39,13 +40,7 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             "the signals between the processes of the {} are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated",
             subject(case)
         ),
-        Missing::Sockets => {
-            let helpers = match case.inside.killed.is_empty() {
-                true => "another process".to_owned(),
-                false => super::inside::names_of_killed(case),
-            };
-            format!("{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed")
-        }
+        Missing::Sockets => sockets(case),
         Missing::EndBelow(comm, signal) if signal.is_fault() => {
             format!("`{comm}`, a process below it that served clients, ended by {signal}, and whether another process sent that was not recorded")
         }
@@ -53,27 +48,14 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             "`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop \
              signal to `{comm}`, were not recorded"
         ),
-        Missing::Job(comm) if case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) => format!(
-            "a process with the name of its parent, `{comm}`, was terminated by a signal; signals that follow a stop from inside the {} are not \
-             recorded, and nothing shows whether that process had work in hand",
-            subject(case)
-        ),
-        Missing::Job(comm) => format!(
-            "the stop signal reached a process with the name of its parent, `{comm}`, the default action ended that process, and nothing shows whether \
-             it had work in hand"
-        ),
+        Missing::Job(comm) => job(case, *comm),
         Missing::Program => "systemd stopped other processes of the unit, too, and nothing shows whether one of them was the program: the sockets \
              were not observed"
             .to_owned(),
         Missing::Main => "the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's \
              main process (`ExecStartPre=`, `ExecStopPost=`)"
             .to_owned(),
-        Missing::EndOfChild(signal) => {
-            let child = case
-                .failed_child
-                .map_or(String::new(), |child| format!("`{}`, which had clients, ", child.process.comm));
-            format!("{child}ended by {signal} before, and the sender of {signal} was not seen")
-        }
+        Missing::EndOfChild(signal) => end_of_child(case, *signal),
         Missing::Victim => "the OOM killer killed a process below the main process, and nothing shows who had started that process: the program, or a process \
              from outside (an exec probe, `kubectl exec`)"
             .to_owned(),
@@ -85,11 +67,46 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             "the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen"
                 .to_owned()
         }
+        Missing::LateStop => {
+            "nothing shows what used up the grace period before the stop signal: the pod's main containers, or the container's own preStop hook"
+                .to_owned()
+        }
         Missing::Name => {
             "no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown".to_owned()
         }
     };
     format!("{status}{reason}")
+}
+
+fn sockets(case: &Case<'_>) -> String {
+    let helpers = match case.inside.killed.is_empty() {
+        true => "another process".to_owned(),
+        false => super::inside::names_of_killed(case),
+    };
+    format!(
+        "{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed"
+    )
+}
+
+fn job(case: &Case<'_>, comm: Comm) -> String {
+    match case.stop().is_some_and(|stop| stop.sender.role == Role::Inside) {
+        true => format!(
+            "a process with the name of its parent, `{comm}`, was terminated by a signal; signals that follow a stop from inside the {} are not \
+             recorded, and nothing shows whether that process had work in hand",
+            subject(case)
+        ),
+        false => format!(
+            "the stop signal reached a process with the name of its parent, `{comm}`, the default action ended that process, and nothing shows whether \
+             it had work in hand"
+        ),
+    }
+}
+
+fn end_of_child(case: &Case<'_>, signal: Signal) -> String {
+    let child = case.failed_child.map_or(String::new(), |child| {
+        format!("`{}`, which had clients, ", child.process.comm)
+    });
+    format!("{child}ended by {signal} before, and the sender of {signal} was not seen")
 }
 
 fn no_exit(case: &Case<'_>, open: Open, who: &str) -> String {
@@ -129,11 +146,16 @@ fn no_exit(case: &Case<'_>, open: Open, who: &str) -> String {
 
 /// Why the first stop signal may have come before the observation.
 pub(super) fn late_start(case: &Case<'_>) -> String {
-    match (case.gaps.late_start, unobserved(case, |gap| gap.until <= case.end)) {
+    match unobserved_before(case) {
         _ if case.missing.begins_late(case.end) => "the recording begins too late".to_owned(),
-        (false, Some(unobserved)) => format!("{unobserved} before"),
-        _ => "the process started before the observation began".to_owned(),
+        Some(unobserved) => format!("{unobserved} before"),
+        None => "the process started before the observation began".to_owned(),
     }
+}
+
+/// None if the process started before the first observation.
+pub(super) fn unobserved_before(case: &Case<'_>) -> Option<String> {
+    unobserved(case, |gap| gap.until <= case.end).filter(|_| !case.gaps.late_start)
 }
 
 /// How long epitaph did not observe, in all these gaps.

@@ -256,7 +256,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
             k.kind = Some(ContainerKind::Sidecar);
             k.grace = Some(Duration::from_secs(grace));
             k.request.as_mut().unwrap().spec_grace = k.grace;
-            k.mains_ended = Some(at(20.0));
+            k.mains = Some(Mains::ended(at(20.0)));
         });
         refused(sidecar, 20.0, 20.1, 23.1, 21.0)
     };

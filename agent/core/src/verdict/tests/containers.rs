@@ -167,7 +167,10 @@ fn a_second_delete_shortened_the_grace() {
 #[test]
 fn a_sidecar_starved() {
     check(
-        sidecar().with(|k| k.mains_ended = Some(at(10.9))).term(10.3).kill(12.3),
+        sidecar()
+            .with(|k| k.mains = Some(Mains::ended(at(10.9))))
+            .term(10.3)
+            .kill(12.3),
         expect![[r#"
             sidecar-starved (Deleted, Quiet): container `proxy`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; this sidecar got the stop signal only 10.3 s after the deletion request, when the main containers had used up the grace period of 10 s
               remedy: the pod needs more than 12.3 s: shorten the main containers' shutdown, or set terminationGracePeriodSeconds to at least 15
@@ -181,7 +184,7 @@ fn a_sidecar_starved() {
     };
     check(
         sidecar()
-            .with(|k| k.mains_ended = Some(at(0.5)))
+            .with(|k| k.mains = Some(Mains::ended(at(0.5))))
             .hook(0.2, 10.2, killed)
             .term(10.3)
             .kill(12.3),
@@ -192,7 +195,10 @@ fn a_sidecar_starved() {
         "#]],
     );
     check(
-        sidecar().with(|k| k.mains_ended = Some(at(0.5))).term(0.6).exit(0.7, 0),
+        sidecar()
+            .with(|k| k.mains = Some(Mains::ended(at(0.5))))
+            .term(0.6)
+            .exit(0.7, 0),
         expect![[r#"
             clean (Deleted, Quiet): container `proxy`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.1 s later
         "#]],

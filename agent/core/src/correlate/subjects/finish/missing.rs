@@ -62,8 +62,9 @@ impl Life<'_> {
         let stops = stops.filter(|_| stops_from < reach).map(|hole| since(hole, stops_from));
         let late = ledger.late_gaps(born, end, self.stop_reach()).filter(|_| !self.is_asked_for);
         let stops = merged(stops.chain(late.map(|gap| since(gap, self.in_life(gap.from)))));
+        // The one before the first observation, too.
         let before_stop = ledger.late_gaps(born, begin, RUN_GAP);
-        let before_stop = before_stop.filter(|gap| self.is_asked_for && born < gap.from && gap.to > Some(gap.from));
+        let before_stop = before_stop.filter(|gap| self.is_asked_for && gap.to > Some(gap.from));
         let mut missing = MissingEvidence::default();
         missing.add(Claim::Main, lost);
         // Records of other CPUs may arrive that much later than the exit's.
@@ -209,7 +210,7 @@ impl Life<'_> {
             let is_mains = self.main.is_some_and(|main| main.id.is(&deliver.task));
             in_time && deliver.signal == stop.signal.signal && is_mains
         });
-        let lost = |kind: Kind| self.ledger.lacks_since(kind, since, stop.at).is_some();
+        let lost = |kind: Kind| self.ledger.lost_since(kind, since, stop.at).is_some();
         let handled = |fact: &SignalFact| {
             let is_like = fact.signal.signal == stop.signal.signal && since <= fact.at && fact.at < stop.at;
             is_like && fact.is_handled() && self.main.is_some_and(|main| main.id.is(&fact.signal.target))
@@ -281,7 +282,7 @@ impl Life<'_> {
         let state = self.state;
         let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
         let from = since(self.context, (self.own, state), self.end);
-        let lost = |kind: Kind| self.ledger.lacks_since(kind, from, self.end).is_some();
+        let lost = |kind: Kind| self.ledger.lost_since(kind, from, self.end).is_some();
         open == Open::CgroupRemoved && untouched && [Kind::ProcessExec, Kind::ProcessExit].into_iter().any(lost)
     }
 }
@@ -308,6 +309,6 @@ pub(in crate::correlate::subjects) fn may_have_been_stopped(ledger: Ledger<'_>, 
         return false;
     };
     let from = end.minus(LATE_REACH).max(main.id.start);
-    let is_lost = ledger.lacks_since(Kind::SignalGenerate, from, end).is_some();
+    let is_lost = ledger.lost_since(Kind::SignalGenerate, from, end).is_some();
     matches!(state.subject, Subject::Unit { .. }) && is_lost
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{check, web};
+use super::{check, check_sentences, web};
 
 #[test]
 fn an_exec_hook_is_known_by_place_name_and_ancestry() {
@@ -267,5 +267,129 @@ fn a_wait_that_seems_to_end_before_it_begins_is_told_as_such() {
             preStop +1.900…+1.400 not seen
           gone +3.000
     "#]],
+    );
+}
+
+const SIDECAR: &str = "
+        pod web grace=30 policy=never app log:sidecar log.prestop=exec:/bin/drain
+        -59.5 mkdir web:log
+        proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log
+        proc drain in=web:log pid=130 ns=7 start=+40.2 parent=shim comm=drain
+        ";
+
+/// A sidecar that got its stop signal 30 s after the deletion, when its own hook had ended, and was killed 2 s later.
+fn killed_late(before: &str, app: &str) -> String {
+    format!(
+        "
+        {before}
+        +40.05 pod web deleted=+40:30
+        +40.21 exec drain
+        +70 exit drain 0
+        +70.1 TERM runc -> log handler
+        +70.11 enter log TERM
+        +72.2 KILL runc -> log
+        +72.21 exit log KILL
+        +74 pod web {app} log=137:Error
+        +75 gone web
+        "
+    )
+}
+
+/// A main container that nobody observed need not have used up the grace period: it may have completed before.
+#[test]
+fn a_sidecar_is_not_starved_by_main_containers_that_were_not_observed() {
+    let running = "-59.5 exec log\n-58 pod web app=running log=running";
+    let whole = |mains: &str| web(&killed_late(&format!("{SIDECAR}{running}\n{mains}"), "app=0:Completed"));
+    check(
+        &whole("+1 exit main 0\n+2 pod web app=0:Completed"),
+        expect![[r#"
+            +33.000 web/app +1.000…+1.000 clean: Completed/Clean/Quiet
+              reported 0 Completed
+            +75.200 pod web +40.000…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
+              request +40.000…+40.050 grace 30 s
+              web/log +70.100…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 Error
+                preStop +40.210…+70.000 Exited(0)
+              gone +75.000
+        "#]],
+    );
+    let lines = |at: &str, words: [&str; 6]| words.map(|words| format!("{at} {words}\n")).concat();
+    let restarted = [
+        "start",
+        "found log",
+        "scanned",
+        "api away",
+        "pod web app=0:Completed",
+        "api synced",
+    ];
+    let lost = whole("+1 exit main 0\n+2 pod web app=0:Completed").replace("+40.21 exec drain", "");
+    check_sentences(
+        &lost.replace("+70 exit", "+70 lost sched_process_exec +40 1\n+70 exit"),
+        expect![[r#"
+            container `app`: PID 1 `app` exited by itself with code 0
+            container `log`: PID 1 `log` was terminated by SIGKILL, but the reason is unknown: nothing shows what used up the grace period before the stop signal: the pod's main containers, or the container's own preStop hook
+        "#]],
+    );
+    let in_gap = whole(&format!("+0.9 tick\n{}", lines("+5", restarted)));
+    check(
+        &format!("-100 start\n{in_gap}"),
+        expect![[r#"
+            +37.000 web/app +5.000…+5.000 unknown: Unknown/Unknown/Unknown
+              reported 0 Completed
+              incomplete: the Kubernetes API did not answer during the termination; when deletion was requested, if it was, is unknown
+            +75.200 pod web +40.000…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
+              request +40.000…+40.050 grace 30 s
+              web/log +70.100…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 Error
+                preStop +40.210…+70.000 Exited(0)
+              gone +75.000
+        "#]],
+    );
+    // The first agent comes after their exit, which a status shows, or none.
+    let found = [
+        "start",
+        "found log",
+        "scanned",
+        "api away",
+        "pod web app=0:Completed log=running",
+        "api synced",
+    ];
+    let late = killed_late(&format!("{SIDECAR}{}", lines("+5", found)), "app=0:Completed");
+    check(
+        &late,
+        expect![[r#"
+            +75.200 pod web +40.000…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
+              request +40.000…+40.050 grace 30 s
+              web/log +70.100…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 Error
+                preStop +40.210…+70.000 Exited(0)
+              gone +75.000
+        "#]],
+    );
+    let late = late
+        .replace("app=0:Completed", "app=running")
+        .replace("+74 pod web app=running", "+74 pod web app=0:Completed");
+    check_sentences(
+        &late,
+        expect![[r#"
+            container `log` (0 of 2 clean): PID 1 `log` was terminated by SIGKILL, but the reason is unknown: nothing shows what used up the grace period before the stop signal: the pod's main containers, or the container's own preStop hook; the preStop hook `/bin/drain` took 29.8 s of the grace period of 30 s and left 2.1 s for the shutdown; container `app` was not observed: the pod's status reports Completed, exit code 0
+        "#]],
+    );
+}
+
+/// As one whose image cannot be pulled: the hook alone used up the grace period.
+#[test]
+fn a_sidecar_is_not_starved_by_a_main_container_that_never_ran() {
+    let running = "-60 api synced\n-59.5 exec log\n-58 pod web log=running";
+    check(
+        &killed_late(&format!("{SIDECAR}{running}"), "app=waiting:ErrImagePull"),
+        expect![[r#"
+            +75.200 pod web +40.000…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet (deletionTimestamp)
+              request +40.000…+40.050 grace 30 s
+              web/log +70.100…+72.210 prestop-overran: Deleted/PrestopOverran/Quiet
+                Deleted: deletionTimestamp, grace 30 s, reported 137 Error
+                preStop +40.210…+70.000 Exited(0)
+              gone +75.000
+        "#]],
     );
 }

@@ -140,7 +140,7 @@ fn container(text: &mut String, lead: &str, of: &Termination) {
     if context.restarts > 0 {
         said.push(format!("restarts {}", context.restarts));
     }
-    said.extend(context.mains_ended.map(|ended| format!("mains ended {}", at(ended))));
+    said.extend(context.mains_ended().map(|ended| format!("mains ended {}", at(ended))));
     said.extend(context.reported.as_ref().map(|of| {
         let reason = of.reason.as_deref().unwrap_or("no reason");
         format!("reported {} {reason}", of.exit_code)

@@ -412,3 +412,31 @@ fn many_probes_do_not_hide_a_session_of_the_same_shell() {
         clean Info from-outside: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.5 s later; the OOM killer had killed `python` (pid 132), which came from outside (an exec probe, a hook or `kubectl exec`: not known which), because memory ran out, 40 ms before SIGTERM; the kubelet stopped the container because the liveness probe failed
     "#]].assert_eq(&role(&script));
 }
+
+/// The status keeps the mark of an OOM kill that came in a gap: nothing shows that the mark is wrong.
+#[test]
+fn an_oom_kill_in_a_gap_is_not_contradicted() {
+    let stopped = |before: &str| {
+        let script = web(&format!(
+            "
+        proc worker in=web:app pid=130 ns=7 start=-50 parent=main comm=worker
+        {before}
+        +10 TERM runc -> main handler
+        +10.01 enter main TERM
+        +12 exit main 1
+        +12.5 pod web app.last=web:app:1:OOMKilled app.restarts=1 app.id=web:app:2 app=running
+        "
+        ));
+        format!("-100 start\n{script}")
+    };
+    expect![[r#"
+        worker lives on without its process
+        oom-child Critical process: container `app`: the OOM killer killed `worker` (pid 130) because memory ran out, and the main process, PID 1 `app`, exited with code 1, 7.0 s later, and 2.0 s after SIGTERM
+    "#]].assert_eq(&role(&stopped("+5 oom worker\n+5.001 exit worker KILL")));
+    expect![[r#"
+        nonzero-exit Warning : container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 1, 2.0 s later; the reason for the termination is unknown: the watch of the pods was interrupted, so the time of the deletion is unknown; epitaph did not observe for part of the time before this SIGTERM: the stop may have begun before it, and the shutdown may have taken longer than stated
+    "#]].assert_eq(&role(&stopped("+4 tick\n+6 start\n+6 found main\n+6 scanned\n+6 api synced")));
+    expect![[r#"
+        nonzero-exit Warning : container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 1, 2.0 s later; the kubelet stopped the container, and no evidence shows why; kubectl shows OOMKilled; the kernel: exited with 1 at SIGTERM
+    "#]].assert_eq(&role(&stopped("")));
+}

@@ -417,3 +417,67 @@ fn a_pod_that_may_have_completed_before_its_deletion_was_not_stopped_by_it() {
         "#]],
     );
 }
+
+/// A kubelet tries for so long to write an Event: a hook of the network fails without a trace.
+#[test]
+fn an_outage_may_hide_that_a_hook_failed() {
+    let stopped = |away: &str| {
+        web(&format!(
+            "
+        pod web grace=300 app app.prestop=http
+        -58 pod web app=running
+        +0.05 pod web deleted=+0:300
+        +5 api away timeout
+        +10 TERM runc -> main handler
+        +10.01 enter main TERM
+        +{away} api synced
+        +250 exit main 0
+        +251 pod web app=0:Completed
+        +251 events web asked
+        +252 events web known
+        +253 gone web
+        "
+        ))
+    };
+    check(
+        &stopped("65"),
+        expect![[r#"
+        +253.200 pod web +0.000…+250.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+          request +0.000…+0.050 grace 300 s
+          web/app +10.000…+250.000 clean: Deleted/Clean/Quiet
+            Deleted: deletionTimestamp, grace 300 s, reported 0 Completed
+            preStop +0.050…+10.000 not seen
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +253.000
+    "#]],
+    );
+    check(
+        &stopped("130"),
+        expect![[r#"
+        +253.200 pod web +0.000…+250.000 unknown: Deleted/Unknown/Quiet (deletionTimestamp)
+          request +0.000…+0.050 grace 300 s
+          web/app +10.000…+250.000 unknown: Deleted/Unknown/Quiet
+            Deleted: deletionTimestamp, grace 300 s, reported 0 Completed
+            preStop +0.050…+10.000 not seen
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +253.000
+    "#]],
+    );
+    // Of an exec hook the exit shows the result.
+    let exec = stopped("130").replace("prestop=http", "prestop=exec:/bin/hook").replace(
+        "+5 api",
+        "proc hook in=web:app pid=130 ns=7 start=+0.1 parent=shim comm=hook\n+0.12 exec hook\n+9.9 exit hook 0\n+5 api",
+    );
+    check(
+        &exec,
+        expect![[r#"
+        +253.200 pod web +0.000…+250.000 clean: Deleted/Clean/Quiet (deletionTimestamp)
+          request +0.000…+0.050 grace 300 s
+          web/app +10.000…+250.000 clean: Deleted/Clean/Quiet
+            Deleted: deletionTimestamp, grace 300 s, reported 0 Completed
+            preStop +0.120…+9.900 Exited(0)
+            incomplete: the Kubernetes API did not answer during the termination: timeout
+          gone +253.000
+    "#]],
+    );
+}

@@ -40,6 +40,22 @@ pub(in crate::correlate::tests) fn ends() -> Vec<String> {
     .collect()
 }
 
+/// Longer ones: an outage of the API in which a kubelet gives up an Event, and a sidecar whose main container had completed.
+pub(in crate::correlate::tests) fn long_ends() -> Vec<String> {
+    [
+        "pod web grace=400 app app.prestop=http\n-58 pod web app=running\n+1.05 pod web deleted=+1:400\n+9 TERM runc -> main handler
+        +9.01 enter main TERM\n+9.1 event web app FailedPreStopHook PreStopHook failed\n+350 exit main 0\n+351 pod web app=0:Completed
+        +351.1 events web asked\n+351.2 events web known\n+353 gone web",
+        "pod web policy=never app log:sidecar log.prestop=exec:/bin/drain\n-59.5 mkdir web:log
+        proc log in=web:log pid=110 ns=1 start=-59.5 parent=shim comm=log\nproc drain in=web:log pid=130 ns=7 start=+40.2 parent=shim comm=drain
+        -59.5 exec log\n-58 pod web app=running log=running\n+1 exit main 0\n+2 pod web app=0:Completed\n+40.05 pod web deleted=+40:30
+        +40.21 exec drain\n+70 exit drain 0\n+70.1 TERM runc -> log handler\n+70.11 enter log TERM\n+72.2 KILL runc -> log\n+72.21 exit log KILL
+        +74 pod web app=0:Completed log=137:Error\n+75 gone web",
+    ]
+    .map(web)
+    .to_vec()
+}
+
 fn told(outputs: Vec<(Boot, Report)>) -> Vec<Report> {
     let is_end = |output: &Report| matches!(output, Report::Terminated(_) | Report::PodTerminated(_));
     outputs.into_iter().map(|(_, output)| output).filter(is_end).collect()

@@ -10,13 +10,14 @@ use crate::termination::{Open, Role};
 use crate::verdict::case::Case;
 use crate::verdict::judge::{Missing, Why};
 use crate::verdict::sentence::settings::stop_signal;
+use crate::verdict::sentence::unknown::unobserved_before;
 use crate::verdict::words::{records, seconds, subject};
 
 pub const REMEDIES: &[Remedy] = &[
     Remedy {
         name: "nothing-to-fix",
         helps_if: "The process started before the observation began.",
-        holds: |of| missing(of) == Some(&Missing::LateStart) && of.case.gaps.late_start,
+        holds: |of| missing(of) == Some(&Missing::LateStart) && unobserved_before(of.case).is_none(),
         words: |_| said("nothing to fix: the process started before the observation began"),
     },
     Remedy {
@@ -45,10 +46,16 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "look-in-the-runtimes-log",
-        helps_if: "The process exited, and no record shows how: the container runtime's or systemd's log may.",
-        holds: |of| is_open(of, |open| matches!(open, Open::CgroupRemoved | Open::InGap { .. })),
+        helps_if: "No record shows how the process exited, or when the pod's main containers did: the container runtime's or systemd's log may.",
+        holds: |of| {
+            is_open(of, |open| matches!(open, Open::CgroupRemoved | Open::InGap { .. }))
+                || missing(of) == Some(&Missing::LateStop)
+        },
         words: |of| {
             let why = match missing(of) {
+                Some(Missing::LateStop) => {
+                    return said("look up in the log of the container runtime when the main containers and the hook ended");
+                }
                 Some(Missing::NoExit(Open::InGap { .. })) => "epitaph was not running when the process exited",
                 _ => "epitaph did not see the main process exit",
             };
