@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// docs/threat-model.md promises this bound, in KiB. The budget of the whole agent in its manifest is 256 MiB.
 const HTTP_MEMORY: u64 = 24 * 1024;
 
-/// The kubelet's probes in the manifests allow 5 s: of these, the agent and this test may have to wait for a processor any time.
+/// The kubelet's probes in the manifests allow 5 s. The time in which the agent or this test waits for a processor is not counted.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// Of writing to all connections, at most.
