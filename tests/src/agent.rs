@@ -44,7 +44,19 @@ impl Agent {
         otlp: Option<&str>,
         lines: Sender<Option<String>>,
     ) -> anyhow::Result<Agent> {
-        let mut command = Command::new(program);
+        Agent::start_by(Command::new(program), record, otlp, lines)
+    }
+
+    /// The same by a command that has the program, and settings in its environment.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn start_by(
+        mut command: Command,
+        record: Option<&Path>,
+        otlp: Option<&str>,
+        lines: Sender<Option<String>>,
+    ) -> anyhow::Result<Agent> {
         match record {
             Some(file) => command.arg("record").arg(file),
             None => command.arg("watch"),
@@ -58,7 +70,10 @@ impl Agent {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("start the agent {}: build it with cargo build -p epitaph", program.display()))?;
+            .with_context(|| {
+                let program = command.get_program().display();
+                format!("start the agent {program}: build it with cargo build -p epitaph")
+            })?;
         let stdout = BufReader::new(child.stdout.take().context("the agent has no stdout")?);
         let stderr = BufReader::new(child.stderr.take().context("the agent has no stderr")?);
         let log = Arc::new(Mutex::new(VecDeque::new()));

@@ -18,7 +18,7 @@ use crate::report::{Case, Kind, Report};
 use crate::stories::{all, stories};
 use crate::story::Story;
 use crate::sys::{locked, random_hex};
-use crate::timeout::TO_END;
+use crate::timeout::{TIMEOUT, TO_END};
 
 /// What to play, with what.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The demo's stories, six at once, 15 s for the last verdict.
+    /// The demo's stories, six at once, a minute for the last verdict.
     pub fn new(agent: PathBuf, players: PathBuf) -> Options {
         Options {
             agent,
@@ -55,13 +55,11 @@ impl Options {
             keep: false,
             at_once: 6,
             inhabitants: Inhabitants::AsFound,
-            to_judge: Duration::from_secs(15),
+            to_judge: Duration::from_secs(60),
         }
     }
 }
 
-/// From its start to its first line.
-const TO_OBSERVE: Duration = Duration::from_secs(60);
 /// Time for a second report of the same termination, which must not come.
 const TO_REPEAT: Duration = Duration::from_secs(2);
 
@@ -209,7 +207,7 @@ fn lines_to(to: Sender<Message>) -> Sender<Option<String>> {
 }
 
 fn observing(agent: &mut Agent, messages: &Receiver<Message>) -> anyhow::Result<Value> {
-    match messages.recv_timeout(TO_OBSERVE) {
+    match messages.recv_timeout(TIMEOUT) {
         Ok(Message::Line(line)) => {
             let value: Value =
                 serde_json::from_str(&line).with_context(|| format!("the agent's first line is not JSON: {line}"))?;
@@ -228,7 +226,7 @@ fn observing(agent: &mut Agent, messages: &Receiver<Message>) -> anyhow::Result<
         }
         Err(_) => bail!(
             "the agent did not observe within {} s; the log of the agent:\n{}",
-            TO_OBSERVE.as_secs(),
+            TIMEOUT.as_secs(),
             agent.log()
         ),
     }

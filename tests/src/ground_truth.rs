@@ -66,7 +66,7 @@ impl Played {
         if signalled.map(|s| s.1) != signal {
             differs.push(format!("the stop signal was {signalled:?}, not {signal:?}"));
         }
-        let kill_wanted = self.kill_decides(story);
+        let kill_wanted = story.is_ended_by_the_kill();
         if killed.map(|k| k.1) != plan_kill.filter(|_| kill_wanted) {
             differs.push(format!("the runtime's kill was {killed:?}, with {plan_kill:?} planned"));
         }
@@ -75,18 +75,6 @@ impl Played {
         {
             differs.push("the kill came before the grace period expired".into());
         }
-    }
-
-    /// The runtime's kill is what ends it.
-    fn kill_decides(&self, story: &Story) -> bool {
-        let by_stranger = matches!(
-            story.bystander,
-            Bystander::Signals {
-                signal: nix::libc::SIGKILL,
-                ..
-            }
-        );
-        story.expected.end == End::Signal(nix::libc::SIGKILL) && story.stop != Stop::Wait && !by_stranger
     }
 
     fn check_end(&self, story: &Story, differs: &mut Vec<String>) {

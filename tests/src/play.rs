@@ -21,10 +21,11 @@ use crate::socket_unit::INHERITED;
 use crate::stories::{ANY, ANY_IPV6};
 use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
 use crate::sys::random_hex;
-use crate::victim::Totals;
+use crate::timeout::TIMEOUT;
+use crate::victim::{OVER, Totals};
 
-/// Longest wait for one line of a player.
-const TIMEOUT: Duration = Duration::from_secs(70);
+/// The grace period of what ends before it: all the time that a loaded machine needs, where SIGKILL only ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two calls of a client that keeps calling.
 const PERIOD_MS: &str = "50";
 
@@ -165,15 +166,18 @@ impl Players {
 
     fn act(&self, role: &Role, order: Option<&Receiver<()>>) -> anyhow::Result<Played> {
         let story = role.story;
+        // Stories of one name play side by side.
+        let directory = self.directory.join(format!("{}-{}", story.name, random_hex(4)?));
+        std::fs::create_dir(&directory)?;
+        // What the container's program waits for, if it does.
+        let over = || std::fs::write(directory.join(OVER), "");
         let network = story
             .network_namespace
             .then(|| Network::create(story.needs().contains(&Need::Ipv6)))
             .transpose()?;
-        let mut runtime = Player::<Did>::start(
-            self.program("stand-in-runtime")
-                .arg("run")
-                .arg(serde_json::to_string(&self.spec(role, network.as_ref(), order.is_some())?)?),
-        )?;
+        let mut runtime = Player::<Did>::start(self.program("stand-in-runtime").arg("run").arg(serde_json::to_string(
+            &self.spec(role, network.as_ref(), order.is_some(), &directory)?,
+        )?))?;
         let mut did = Vec::new();
         let started = runtime.until(&mut did, |d| matches!(d, Did::Started { .. }))?;
         let Did::Started { pid, .. } = started else {
@@ -197,8 +201,9 @@ impl Players {
             let network = network.as_ref().context("only a network namespace of its own can be lost")?;
             network.lose(loss)?;
         }
-        if story.stop != Stop::Wait {
-            runtime.order("stop")?;
+        match story.stop {
+            Stop::Wait => over()?,
+            _ => runtime.order("stop")?,
         }
         if let Some(order) = order {
             order.recv().context("the order to kill did not come")?;
@@ -223,11 +228,15 @@ impl Players {
             seen.extend(self.calls("request", address, 1)?);
             network.reject()?;
             seen.extend(self.calls("connect", address, count)?);
+            over()?;
         }
         let [load, probes] = match (load, story.bystander) {
             (Some(load), Bystander::Load { goes_on_ms, .. }) => {
+                runtime.until(&mut did, |d| matches!(d, Did::Signalled { .. }))?;
                 pass(goes_on_ms);
-                load.end()?
+                let totals = load.end()?;
+                over()?;
+                totals
             }
             _ => [None, None],
         };
@@ -245,6 +254,9 @@ impl Players {
                 // It calls after the end, too, or hears nothing of it.
                 pass(200);
             }
+            if story.bystander == Bystander::KeepsCalling && story.expected.traffic == "refused" {
+                client.until(&mut seen, |call| call.what == What::Refused)?;
+            }
             if let Bystander::Unheard { .. } = story.bystander {
                 // The clients of a network that is gone wait for minutes.
                 seen.extend(client.so_far()?);
@@ -256,7 +268,7 @@ impl Players {
         Ok(Played { did, seen, load, probes })
     }
 
-    fn spec(&self, role: &Role, network: Option<&Network>, by_order: bool) -> anyhow::Result<Spec> {
+    fn spec(&self, role: &Role, network: Option<&Network>, by_order: bool, directory: &Path) -> anyhow::Result<Spec> {
         let story = role.story;
         let victim = self
             .programs
@@ -264,13 +276,13 @@ impl Players {
             .to_str()
             .context("the players' directory is not UTF-8")?
             .to_owned();
-        let directory = self.directory.join(story.name);
-        std::fs::create_dir_all(&directory)?;
         let mut stop = story.stop;
-        if let Stop::Signal { grace, .. } = &mut stop
-            && by_order
-        {
-            *grace = Duration::MAX;
+        if let Stop::Signal { grace, .. } = &mut stop {
+            *grace = match by_order {
+                true => Duration::MAX,
+                false if story.is_ended_by_the_kill() => *grace,
+                false => PATIENCE.max(*grace),
+            };
         }
         let mut listens = None;
         let command = match story.program {
@@ -290,7 +302,7 @@ impl Players {
                 ]
             }
             Program::Installed(program) => {
-                let place = Place::new(&directory, &victim)?;
+                let place = Place::new(directory, &victim)?;
                 listens = (program.ready == Ready::Listens).then(|| place.address());
                 place.prepare(&program)?
             }
@@ -303,7 +315,7 @@ impl Players {
             stop,
             mounts: self.machine.mounts.clone(),
             listens,
-            directory,
+            directory: directory.to_owned(),
         })
     }
 

@@ -171,6 +171,17 @@ impl Service {
         })
     }
 
+    /// Waits until its log has the unclean termination of that container or unit. A count on /metrics is of all that terminates on this machine.
+    ///
+    /// # Errors
+    /// It is not logged.
+    pub fn until_logged(&self, subject: &str) -> anyhow::Result<()> {
+        until(&format!("the termination of {subject} in the agent's log"), || {
+            let log = self.log();
+            Ok(holds(log.contains(subject), || log.clone()))
+        })
+    }
+
     /// SIGKILL: nothing is let go of, nothing sent.
     ///
     /// # Errors

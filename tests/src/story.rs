@@ -182,6 +182,18 @@ impl Story {
         }
         needs
     }
+
+    /// Whether the runtime's SIGKILL is what ends it.
+    pub fn is_ended_by_the_kill(&self) -> bool {
+        let by_stranger = matches!(
+            self.bystander,
+            Bystander::Signals {
+                signal: nix::libc::SIGKILL,
+                ..
+            }
+        );
+        self.expected.end == End::Signal(nix::libc::SIGKILL) && self.stop != Stop::Wait && !by_stranger
+    }
 }
 
 /// A container in its own pid namespace that gets SIGTERM, a grace of 2 s, and SIGKILL: what most stories vary.

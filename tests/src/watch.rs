@@ -1,6 +1,7 @@
 //! `epitaph watch --output json` while it observes: its lines in their order, and a marker behind which nothing earlier can come.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,8 +23,16 @@ impl Watch {
     /// # Errors
     /// It cannot be started, or does not observe.
     pub fn start(program: &Path) -> anyhow::Result<Watch> {
+        Watch::start_by(Command::new(program))
+    }
+
+    /// The same by a command that has the program, and settings in its environment.
+    ///
+    /// # Errors
+    /// As [`Watch::start`].
+    pub fn start_by(command: Command) -> anyhow::Result<Watch> {
         let (to, lines) = channel();
-        let agent = Agent::start(program, None, None, to)?;
+        let agent = Agent::start_by(command, None, None, to)?;
         let mut watch = Watch { agent, lines };
         watch.next(|line| line["type"] == "observing")?;
         Ok(watch)

@@ -22,7 +22,7 @@ use epitaph_tests::cluster::control_plane::ControlPlane;
 use epitaph_tests::cluster::deploy::as_agent;
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
-use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::timeout::{TIMEOUT, holds, until};
 use serde_json::Value;
 
 /// Other namespaces than the agent's; `nobody` has no rights.
@@ -52,7 +52,6 @@ metadata: {name: nobody, namespace: shop}
 
 const PODS: u64 = 110;
 /// Far more than any of it takes.
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn events_are_posted_to_the_real_api_once_and_counted() -> anyhow::Result<()> {

@@ -764,6 +764,7 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
     let role = stage.role()?;
     role.expect(&connected(false))?;
     let stranger = stage.stranger()?;
+    let begin = now();
     stage.runtime.block_on(async {
         let large = "x".repeat(1 << 20);
         for n in 0..SENT {
@@ -800,7 +801,12 @@ fn a_flood_and_garbage_hide_nothing_of_logind() -> anyhow::Result<()> {
         "a loss of logind's"
     );
     let forged = prepares(&events).len();
-    ensure!((1..=60).contains(&forged), "{forged} forged signals are looked into");
+    // A burst of 16, and one a second.
+    let most = 17 + begin.elapsed().as_secs() as usize;
+    ensure!(
+        (1..=most).contains(&forged),
+        "{forged} forged signals are looked into, of {most} at most"
+    );
     let memory = role.memory()?;
     ensure!(memory < 64 << 10, "{memory} KiB");
     Ok(())
@@ -882,9 +888,6 @@ fn an_agent_without_a_bus_reports_and_takes_the_bus_that_comes() -> anyhow::Resu
     let role = Role::start(&stage.epitaph, &["--socket", &at, "--bus", &bus, "--log", "info"])?;
     agent.until("epitaph_logind_state", &["state=\"unavailable\""], 1.0)?;
     assert_eq!(get(agent.port, "/readyz")?.0, 200, "readiness does not depend on it");
-    // Another termination may have this verdict, on this machine.
-    let crashed = ["verdict=\"crashed\""];
-    let before = agent.count("epitaph_terminations_total", &crashed)?;
     let players = Players::new(&binaries())?;
     let player = players.cast(
         stories()
@@ -893,7 +896,7 @@ fn an_agent_without_a_bus_reports_and_takes_the_bus_that_comes() -> anyhow::Resu
     )?;
     let differs = players.play(&player)?.differs(&player);
     ensure!(differs.is_empty(), "{}", differs.join("\n"));
-    agent.until("epitaph_terminations_total", &crashed, before + 1.0)?;
+    agent.until_logged(&player.subject)?;
 
     stage.bus.start()?;
     let services = stage.services()?;

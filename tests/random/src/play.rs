@@ -21,7 +21,7 @@ use crate::{client, entry, program, shim};
 /// Clients go on for so long after the exit of the first process.
 const GOES_ON: Duration = Duration::from_millis(700);
 /// Longest wait for one event of a player on a busy machine.
-const LONGEST: Duration = Duration::from_secs(40);
+const LONGEST: Duration = Duration::from_secs(120);
 /// From the start until the runtime ends what nothing else has ended; without the time until the stop.
 const PATIENCE_MS: u32 = 2_500;
 

@@ -3,8 +3,9 @@
 //! Below the ports that the kernel gives to clients: after the end of its server another history's client could have such a port, and a client
 //! that connects to it from the same number meets itself.
 
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -46,13 +47,31 @@ fn hold(number: u16) -> Result<Port> {
     bind(held.as_raw_fd(), &SockaddrIn6::from(any)).map_err(|e: Errno| Error::from(e))?;
     setsockopt(&held, sockopt::ReuseAddr, &true)?;
     // Datagrams go to the newest of several sockets: the server's is to be the only one.
-    UdpSocket::bind(any)?;
-    Ok(Port { number, _held: held })
+    match has_datagrams(number)? {
+        true => Err(ErrorKind::AddrInUse.into()),
+        false => Ok(Port { number, _held: held }),
+    }
+}
+
+/// Whether a socket for datagrams has it. Not by binding one: a child that another thread is forking would have that one, too, until its `exec`, and
+/// the server would find its port in use.
+fn has_datagrams(number: u16) -> Result<bool> {
+    let port = format!(":{number:04X}");
+    for table in ["/proc/net/udp", "/proc/net/udp6"] {
+        let text = fs::read_to_string(table)?;
+        let mut local = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+        if local.any(|address| address.ends_with(&port)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -73,7 +92,31 @@ mod tests {
             drop(server);
             assert_eq!(refused(), Err(ErrorKind::ConnectionRefused));
         }
-        UdpSocket::bind(address)?;
+        assert!(!has_datagrams(port.number)?);
+        let _datagrams = UdpSocket::bind(address)?;
+        assert!(has_datagrams(port.number)?);
         Ok(())
+    }
+
+    #[test]
+    fn the_port_is_the_servers_although_others_fork() {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        assert!(Command::new("true").status().is_ok_and(|status| status.success()));
+                    }
+                });
+            }
+            let bound = (0..4_000).try_for_each(|place| {
+                let port = Port::held(place)?;
+                TcpListener::bind((Ipv4Addr::LOCALHOST, port.number))?;
+                UdpSocket::bind((Ipv4Addr::LOCALHOST, port.number)).map(drop)
+            });
+            is_done.store(true, Ordering::Relaxed);
+            bound
+        })
+        .unwrap();
     }
 }

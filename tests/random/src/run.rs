@@ -24,8 +24,8 @@ use crate::{draw, shrink};
 const AT_ONCE: usize = 40;
 /// The same while agents start again and again.
 const AT_ONCE_UNDER_KILLED: usize = 12;
-/// A report comes at the latest so long after the container is gone.
-const REPORT: Duration = Duration::from_secs(30);
+/// A report comes at the latest so long after the container is gone, on a loaded machine.
+const REPORT: Duration = Duration::from_secs(120);
 /// So many failing histories of a run are shrunk, each of another kind.
 const SHRUNK: usize = 4;
 

@@ -8,14 +8,15 @@ use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd, FromRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use std::{env, fs, io, thread};
 
 use anyhow::Context as _;
 use epitaph_tests::segments::Segments;
 use epitaph_tests::sys::{handle, until_alone};
 use epitaph_tests::timeout::until;
+use epitaph_tests::victim::OVER;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -624,7 +625,8 @@ fn listen(address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers each client on a port that others may listen on, too, until SIGTERM; exits 2 s later.
+/// Answers each client on a port that others may listen on, too, until SIGTERM; exits once there is a file [`OVER`] in its working directory:
+/// the server outlives its listener.
 fn share(address: SocketAddrV4) -> anyhow::Result<()> {
     let stopped = handle(&[libc::SIGTERM])?;
     let listener = shared_listener(address)?;
@@ -651,9 +653,10 @@ fn share(address: SocketAddrV4) -> anyhow::Result<()> {
         }
     }
     drop(listener);
-    // The subject is time: the server outlives its listener.
-    thread::sleep(Duration::from_secs(2));
-    Ok(())
+    until("the end", || {
+        let is_over = Path::new(OVER).exists();
+        Ok(is_over.then_some(()).ok_or_else(|| "no order".to_owned()))
+    })
 }
 
 /// With SO_REUSEPORT, which the standard library has not.

@@ -13,7 +13,7 @@ const HEAD: &str = "\
 This page answers: what do real programs do on a stop signal, and which verdict do they get?
 
 The programs are those of Debian's packages. Each row is a test: the program runs as a container, gets
-the signal (if the row has one), and SIGKILL after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
+the signal (if the row has one), and SIGKILL, to what does not exit, after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
 runtimes and most servers under load (Java needs a JDK), `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
 the table of the tests (`tests/src/programs`).
 

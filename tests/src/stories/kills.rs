@@ -20,7 +20,7 @@ pub(super) static STORIES: &[Story] = &[
         stop: GRACE_FOR_SERVERS,
         ..stopped(
             "slow-handler-with-time",
-            "the shutdown takes 3 s, longer than the grace period of `slow-handler`, and has 4 s",
+            "the shutdown takes 3 s, longer than the grace period of `slow-handler`, and has more",
             &["handle-for", "3", "0"],
             CLEAN,
         )
@@ -211,7 +211,7 @@ pub(super) static STORIES: &[Story] = &[
     },
     Story {
         stop: Stop::Wait,
-        program: Program::Shell("$VICTIM serve drain 127.0.0.1:0 & sleep 1; exit 0"),
+        program: Program::Shell("$VICTIM serve drain 127.0.0.1:0 & while [ ! -e over ]; do sleep 0.1; done; exit 0"),
         ..stopped(
             "leaves-its-server-behind",
             "PID 1 starts a server in the background and exits with 0: the kernel kills the server",

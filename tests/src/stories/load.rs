@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Clients go on for a second after the stop signal.
+/// Clients go on for a second after the stop signal. A probe of which the server has the connection by then is answered as before
+/// (`--stay-ready`).
 const STALE: Bystander = Bystander::Load {
     keep_alive: false,
     goes_on_ms: 1000,
@@ -75,21 +76,21 @@ pub(super) static STORIES: &[Story] = &[
     loaded(
         "load-accept-and-drain",
         "under load the server keeps accepting until clients stop connecting: nothing is lost",
-        &["http", "accept-and-drain", ANY, "--drain-ms=2000"],
+        &["http", "accept-and-drain", ANY, "--drain-ms=2000", "--until-over"],
         STALE,
         CLEAN,
     ),
     loaded(
         "load-accept-and-drain-kept",
         "the same with keep-alive connections",
-        &["http", "accept-and-drain", ANY, "--drain-ms=2000"],
+        &["http", "accept-and-drain", ANY, "--drain-ms=2000", "--until-over"],
         STALE_AND_KEPT,
         CLEAN,
     ),
     loaded(
         "load-probed",
         "the server closes the listener under load; refused kubelet probes are not counted as client connections",
-        &["http", "close-and-drain", ANY],
+        &["http", "close-and-drain", ANY, "--stay-ready"],
         STALE_AND_PROBED,
         REFUSED,
     ),
@@ -98,7 +99,7 @@ pub(super) static STORIES: &[Story] = &[
         ..loaded(
             "load-in-a-network-of-its-own",
             "the server exits with 0 at SIGTERM under load, in a network namespace behind veth, with kubelet probes",
-            &["http", "abrupt", ANY, "--in-hand"],
+            &["http", "abrupt", ANY, "--in-hand", "--stay-ready"],
             STALE_AND_PROBED,
             CUT,
         )

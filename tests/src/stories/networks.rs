@@ -36,12 +36,11 @@ const REFUSES: Story = Story {
 
 const REJECTS: Story = Story {
     network_namespace: true,
-    stop: GRACE_FOR_SERVERS,
     bystander: Bystander::Rejected { count: 2 },
     ..stopped(
         "rejected-on-the-way",
         "the server keeps accepting after SIGTERM, but the network rejects two connections by ICMP",
-        &["serve", "accept-on", ANY],
+        &["serve", "accept-on-until-over", ANY],
         Expected {
             remedy: &["missing route"],
             ..suffered(
@@ -112,7 +111,7 @@ pub(super) static STORIES: &[Story] = &[
     by_ipv4(loaded(
         "load-dual-stack-probed",
         "the server closes the listener on [::] under load from 127.0.0.1; kubelet probes are refused too",
-        &["http", "close-and-drain", BOTH],
+        &["http", "close-and-drain", BOTH, "--stay-ready"],
         STALE_AND_PROBED,
         REFUSED,
     )),
@@ -121,7 +120,7 @@ pub(super) static STORIES: &[Story] = &[
         ..loaded(
             "load-in-an-ipv6-network-of-its-own",
             "the server exits with 0 at SIGTERM under load, in a network namespace behind veth with IPv6 only, with kubelet probes",
-            &["http", "abrupt", ANY_IPV6, "--in-hand"],
+            &["http", "abrupt", ANY_IPV6, "--in-hand", "--stay-ready"],
             STALE_AND_PROBED,
             CUT,
         )
@@ -167,7 +166,7 @@ pub(super) static STORIES: &[Story] = &[
     Story {
         name: "rejected-on-the-way-ipv6",
         what: "the same with ICMPv6",
-        program: Program::Victim(&["serve", "accept-on", ANY_IPV6]),
+        program: Program::Victim(&["serve", "accept-on-until-over", ANY_IPV6]),
         ..REJECTS
     },
 ];

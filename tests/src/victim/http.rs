@@ -4,18 +4,19 @@
 use std::io::{ErrorKind, PipeReader, Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{handle, known, next, option, ready};
+use super::{OVER, handle, known, next, option, ready};
 use crate::sys::boot_now;
 
 const MS: u64 = 1_000_000;
 /// Longest sleep of the loop, milliseconds.
 const ROUND: u64 = 20;
 /// How long `--in-hand` waits for a request.
-const NEXT_REQUEST: u64 = 1000 * MS;
+const NEXT_REQUEST: u64 = 10_000 * MS;
 /// Longer than any client's request.
 const REQUEST: usize = 64 << 10;
 
@@ -34,9 +35,9 @@ enum Mode {
 ///
 /// Options: `--work-ms=N` of each request (30), `--drain-ms=N` (5000): with `accept-and-drain` how long it goes on accepting,
 /// with `close-and-drain` how long it waits for requests in hand; `--linger-ms=N` (0): it exits no earlier after its listener has closed;
-/// `--stay-ready`: `/ready` answers 200 after the stop signal
-/// too, not 503; `--unavailable`: after the stop signal every path answers 503; `--in-hand`: with `abrupt`, exits only once it
-/// has a request in hand (clients can happen to pause all at once), a second later at most.
+/// `--until-over`: with `accept-and-drain`, it goes on accepting at least until there is a file [`OVER`] in its working directory;
+/// `--stay-ready`: `/ready` answers 200 after the stop signal too, not 503; `--unavailable`: after the stop signal every path answers 503;
+/// `--in-hand`: with `abrupt`, exits only once it has a request in hand (clients can happen to pause all at once), ten seconds later at most.
 ///
 /// # Errors
 /// An unknown option; the address cannot be bound; a socket fails in a way that is not in the story.
@@ -50,6 +51,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
             "--stay-ready",
             "--unavailable",
             "--in-hand",
+            "--until-over",
         ],
     )?;
     let mode = match mode {
@@ -61,6 +63,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
     let work = option(options, "--work-ms", 30)? * MS;
     let drain = option(options, "--drain-ms", 5000)? * MS;
     let linger = option(options, "--linger-ms", 0)? * MS;
+    let until_over = options.contains(&"--until-over");
     let mut handled = handle()?;
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -87,7 +90,7 @@ pub fn serve(mode: &str, address: &str, options: &[&str]) -> Result<i32> {
         }
         server.turn()?;
         let over = drained_at.is_some_and(|at| boot_now() >= at);
-        if over && server.listener.is_some() {
+        if over && server.listener.is_some() && (!until_over || Path::new(OVER).exists()) {
             // A client in the queue came in time.
             server.accept()?;
             server.stop_listening();

@@ -23,8 +23,6 @@ const WORK_NS: u64 = 1_000_000_000;
 const LONG_WORK_NS: u64 = 4_000_000_000;
 /// What is left to do after the stop signal with `close-listener` and `accept-on`.
 const AFTERMATH_NS: u64 = 2_000_000_000;
-/// How long after the last request `give-up` exits: all of them are read.
-const PATIENCE_NS: u64 = 500_000_000;
 /// How long the next client may let itself be waited for with `close-listener`.
 const NEXT_CLIENT_NS: u64 = 1_000_000_000;
 
@@ -45,7 +43,7 @@ enum Mode {
     AnswerNever,
     /// Reads and never answers; at the signal closes its sockets one by one, and ends.
     HangUp,
-    /// Reads and never answers; exits with 7 by itself.
+    /// Reads and never answers; exits with 7 by itself once there is a file [`OVER`].
     GiveUp,
     /// Answers and keeps the connection; ends at the signal.
     KeepAlive,
@@ -116,7 +114,6 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
     let mut connections: Vec<Connection> = Vec::new();
     // When the work in hand at the stop signal is done, except for the connections.
     let mut over_at = None;
-    let mut gives_up_at = None;
     loop {
         if wait(
             &handled,
@@ -164,13 +161,9 @@ pub fn serve(mode: &str, address: &str) -> Result<i32> {
             }
         }
         if let Some(listener) = listener.as_ref().filter(|_| mode != Mode::AcceptNever) {
-            let known = connections.len();
             accept(listener, &mut connections)?;
-            if connections.len() > known {
-                gives_up_at = Some(boot_now() + PATIENCE_NS);
-            }
         }
-        if mode == Mode::GiveUp && gives_up_at.is_some_and(|at| boot_now() >= at) {
+        if mode == Mode::GiveUp && Path::new(OVER).exists() {
             std::process::exit(7);
         }
         if mode != Mode::ReadNever {

@@ -356,7 +356,7 @@ fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
         "eventTime": "2026-01-02T03:04:05.000000Z", "reportingComponent": "epitaph.dev/agent", "reportingInstance": "node-1",
     });
     api.kubectl.run_with(&["create", "-f", "-"], &event.to_string())?;
-    api.kubectl.run(&["delete", CRD, "--timeout=60s"])?;
+    api.kubectl.run(&["delete", CRD, "--timeout=180s"])?;
     let listed = admin.run(&["-n", "shop", "list"])?;
     ensure!(listed.code == Some(0), "{listed:?}");
     ensure!(

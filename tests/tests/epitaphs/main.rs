@@ -154,7 +154,7 @@ async fn an_epitaph_is_written_once_read_by_its_namespace_and_outlives_schemas()
 
     // Without the kind: counted, and nothing else fails.
     worker.shutdown(TIMEOUT).await;
-    api.kubectl.run(&["delete", CRD, "--timeout=60s"])?;
+    api.kubectl.run(&["delete", CRD, "--timeout=180s"])?;
     let (sink, worker) = patient(agent, Duration::ZERO).await?;
     offer(&sink, &pod("shop", "cart-3", "node-1"));
     reported(&sink, EpitaphOutcome::KindAbsent, 1)?;
@@ -314,7 +314,7 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
         "epitaph",
         "own",
         "--cascade=foreground",
-        "--timeout=60s",
+        "--timeout=180s",
     ])?;
     let (second_sink, second_worker) = writing(second).await?;
     offer(&second_sink, &pod("shop", "cart-2", "node-1"));
@@ -358,7 +358,7 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
     ensure!(!shown[2].contains("<script>") && !shown[2].contains("<img"), "{}", shown[2]);
 
     // A namespace with Epitaphs can go: the policy is about writing.
-    api.kubectl.run(&["delete", "namespace", "bank", "--timeout=60s"])?;
+    api.kubectl.run(&["delete", "namespace", "bank", "--timeout=180s"])?;
     offer(&sink, &pod("bank", "till-2", "node-1"));
     reported(&sink, EpitaphOutcome::NamespaceGone, 1)?;
     worker.shutdown(TIMEOUT).await;

@@ -20,6 +20,7 @@ use epitaph_tests::cluster::credentials::{Proof, kubeconfig, write_private};
 use epitaph_tests::cluster::deploy::{AGENT, NAMESPACE, policies};
 use epitaph_tests::cluster::kubectl::Kubectl;
 use epitaph_tests::skip::skip;
+pub use epitaph_tests::timeout::TIMEOUT;
 use epitaph_tests::timeout::{holds, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,8 +28,6 @@ use tempfile::TempDir;
 const POLICY: &str = include_str!("../../../deploy/kubernetes/policy.yaml");
 pub const CRD: &str = "customresourcedefinition/epitaphs.epitaph.dev";
 const NODE_CRD: &str = "customresourcedefinition/nodeepitaphs.epitaph.dev";
-/// Far more than any of it takes.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Two teams, two nodes with their agents' pods, and readers of one namespace: by certificate, and by token.
 pub const CLUSTER: &str = "
@@ -100,7 +99,7 @@ impl Api {
     pub fn install(&self) -> anyhow::Result<()> {
         self.kubectl.apply(AGENT)?;
         self.kubectl
-            .run(&["wait", "--for=condition=Established", CRD, NODE_CRD, "--timeout=60s"])
+            .run(&["wait", "--for=condition=Established", CRD, NODE_CRD, "--timeout=180s"])
             .map(drop)
     }
 

@@ -1,17 +1,15 @@
 //! Agents that are killed at random moments, many times in a row, while containers terminate.
 
 use std::collections::{HashMap, HashSet};
-use std::io::BufReader;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::ensure;
-use epitaph::recording::Reader;
-use epitaph_core::decode::decode;
+use anyhow::{Context as _, ensure};
 use epitaph_core::input::Input;
-use epitaph_tests::epitaph::run;
 use epitaph_tests::http::free_port;
 use epitaph_tests::play::Played;
 use epitaph_tests::runtime::{Did, Kill, Others, Stop};
@@ -36,7 +34,7 @@ const AGENTS: usize = 1;
 const PLAYERS: u64 = 3;
 
 /// Between what happens and its frame in the journal: an agent that is killed sooner may not know of it. On a busy machine the agent
-/// waits for its turn, as it did when it started: so much longer.
+/// waits for its turn, as it did when it started, and for the disk, which syncs what came before: so much longer.
 const MARGIN_NS: u64 = 1_000_000_000;
 
 /// All of a long run: what the agent removes to make room, the test would miss.
@@ -66,9 +64,9 @@ struct Run {
 }
 
 impl Run {
-    /// Killed at a random moment.
-    fn killed(started: u64, ready: Option<u64>, killed: u64) -> Run {
-        let margin = ready.map_or(0, |ready| MARGIN_NS + (ready - started));
+    /// Killed at a random moment, when a sync took so long.
+    fn killed(started: u64, ready: Option<u64>, sync: u64, killed: u64) -> Run {
+        let margin = ready.map_or(0, |ready| MARGIN_NS + (ready - started) + 2 * sync);
         Run {
             started,
             ready,
@@ -337,9 +335,11 @@ fn kill_and_restart(
             pause(random, Duration::from_millis(if runs.len() % 4 == 0 { 6_000 } else { 1_500 }));
             Some(ready)
         };
+        let begin = boot_now();
+        synced(&journal.with_extension("synced"))?;
         let killed = boot_now();
         agent.kill()?;
-        runs.push(Run::killed(started, ready, killed));
+        runs.push(Run::killed(started, ready, killed - begin, killed));
         if runs.len() % 50 == 0 {
             println!("{} kills", runs.len());
         }
@@ -376,6 +376,13 @@ fn kill_and_restart(
     Ok(runs)
 }
 
+/// Writes a file beside the journal, and syncs it.
+fn synced(file: &Path) -> anyhow::Result<()> {
+    let mut file = File::create(file)?;
+    file.write_all(b"as the agent does")?;
+    Ok(file.sync_all()?)
+}
+
 /// The collector has each report, and no byte that the journal does not have.
 fn sent_as_they_are_kept(collector: &Collector, reports: &[Report]) -> anyhow::Result<()> {
     let kept: HashSet<&[u8]> = reports.iter().flat_map(|report| fields(&report.request)).collect();
@@ -395,20 +402,9 @@ fn sent_as_they_are_kept(collector: &Collector, reports: &[Report]) -> anyhow::R
 
 /// Between the last evidence of one run and the begin of the next, ns.
 fn gaps(stage: &Stage, journal: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
-    let file = journal.with_extension("epitaph");
-    let (journal, out) = (journal.display().to_string(), file.display().to_string());
-    let exported = run(stage.epitaph.command(), ["export", "--journal", &journal, &out])?;
-    ensure!(exported.code == Some(0), "{exported:?}");
-    let gaps = gaps_of(&file);
-    // An export replaces no file.
-    std::fs::remove_file(&file)?;
-    gaps
-}
-
-fn gaps_of(recording: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
     let mut gaps = vec![];
     let mut last = 0;
-    for (now, input) in Reader::new(BufReader::new(std::fs::File::open(recording)?), decode)? {
+    for (now, input) in stage.evidence(journal)?.context("a journal without evidence")? {
         if let Input::Start(observation) = &input {
             gaps.push((last, observation.since.0));
         }

@@ -74,12 +74,11 @@ fn a_stop_that_began_before_a_kill_is_reported_with_its_stop_signal() -> anyhow:
     let port = free_port()?;
     let _collector = Collector::start(port)?;
     let mut agent = stage.agent(port)?;
-    let ignored = agent.count("epitaph_stop_signals_ignored_total", &[])?;
     std::thread::scope(|scope| {
         // Given up, this test orders nothing: the players end.
         let (kill_now, role, players) = (kill_now, &role, &stage.players);
         let played = scope.spawn(move || players.play_to_an_order(role, &order));
-        agent.until("epitaph_stop_signals_ignored_total", &[], ignored + 1.0)?;
+        stage.until_stopped(role).with_context(|| agent.log())?;
         agent.kill()?;
         let mut agent = stage.agent(port)?;
         ensure!(!played.is_finished(), "the container did not wait for the second agent");

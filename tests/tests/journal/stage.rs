@@ -1,7 +1,8 @@
 //! An agent with a journal, what terminates while it observes, and a collector that keeps what it gets.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,17 +10,24 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use epitaph::journal::reader::Reader;
+use epitaph::recording;
+use epitaph_core::decode::decode;
+use epitaph_core::event::Event;
+use epitaph_core::input::Input;
+use epitaph_core::time::Boot;
 use epitaph_tests::agent::program;
-use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::cgroup::Scope;
+use epitaph_tests::epitaph::{Epitaph, run};
 use epitaph_tests::http::{Request, request};
 use epitaph_tests::machine::is_root;
-use epitaph_tests::play::Players;
+use epitaph_tests::play::{Players, Role};
 use epitaph_tests::service::Service;
 use epitaph_tests::skip::skip;
 use epitaph_tests::stories::stories;
 use epitaph_tests::story::Story;
 use epitaph_tests::sys::locked;
-use epitaph_tests::timeout::holds;
+use epitaph_tests::timeout::{self, holds};
+use nix::libc::SIGTERM;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -79,6 +87,45 @@ impl Stage {
             "otlp.metrics=false",
         ];
         Service::begun(&self.epitaph, self.directory.path(), &[&args, more].concat())
+    }
+
+    /// The evidence in a journal, the oldest first, each with the agent's time when it came; None: there is none yet.
+    pub fn evidence(&self, journal: &Path) -> anyhow::Result<Option<impl Iterator<Item = (Boot, Input)> + use<>>> {
+        let file = journal.with_extension("epitaph");
+        let (journal, out) = (journal.display().to_string(), file.display().to_string());
+        let exported = run(self.epitaph.command(), ["export", "--journal", &journal, &out])?;
+        if exported.code == Some(66) {
+            return Ok(None);
+        }
+        ensure!(exported.code == Some(0), "{exported:?}");
+        let recording = BufReader::new(File::open(&file)?);
+        // An export replaces no file.
+        std::fs::remove_file(&file)?;
+        Ok(Some(recording::Reader::new(recording, decode)?))
+    }
+
+    /// Waits until the agent's journal has the role's own stop signal, whatever else terminates on this machine.
+    pub fn until_stopped(&self, role: &Role) -> anyhow::Result<()> {
+        let scope = Scope::at(&self.players.machine().mounts, &role.scope);
+        timeout::until("the stop signal in the journal", || {
+            let Ok(cgroup) = scope.id() else {
+                return Ok(Err("no cgroup".to_owned()));
+            };
+            let Some(evidence) = self.evidence(&self.journal())? else {
+                return Ok(Err("no evidence".to_owned()));
+            };
+            let inputs: Vec<Input> = evidence.map(|(_, input)| input).collect();
+            let is_stop = |input: &Input| match input {
+                Input::Kernel {
+                    event: Event::SignalGenerate(signal),
+                    ..
+                } => signal.target.cgroup.id == cgroup && i32::from(signal.signal.number()) == SIGTERM,
+                _ => false,
+            };
+            Ok(holds(inputs.iter().any(is_stop), || {
+                format!("{} inputs, the last: {:?}", inputs.len(), inputs.last())
+            }))
+        })
     }
 
     /// Plays the story; returns the id of its container.
@@ -214,7 +261,7 @@ pub fn fields(mut request: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 pub fn until(what: &str, mut done: impl FnMut() -> bool) -> anyhow::Result<()> {
-    epitaph_tests::timeout::until(what, || Ok(holds(done(), || "not yet".to_owned())))
+    timeout::until(what, || Ok(holds(done(), || "not yet".to_owned())))
 }
 
 /// A test's own setting, which no configuration file holds.

@@ -11,7 +11,8 @@ use super::*;
 
 /// So many scans at least, and more until the process was seen at both places.
 const SCANS: usize = 100;
-const LONGEST: Duration = Duration::from_secs(60);
+/// A scan of a busy machine takes half a second and more: it gets a tenth of a processor there.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// A runtime moves processes while the agent starts: this one moves between two containers, as fast as the kernel lets it.
 #[test]
@@ -48,7 +49,7 @@ fn a_process_that_moves_during_scans_is_shown_once_in_each_and_at_last_where_it_
         scans
     });
     let places: Vec<Option<CgroupId>> = scans.iter().flatten().map(v2_of).collect();
-    assert!(scans.len() >= SCANS, "{} scans in a minute", scans.len());
+    assert!(scans.len() >= SCANS, "{} scans in {} s", scans.len(), LONGEST.as_secs());
     assert!(scans.iter().all(|shown| shown.len() == 1), "{scans:?}");
     for place in [a.id(), b.id()] {
         assert!(places.contains(&Some(place)), "it did not move: {places:?}");

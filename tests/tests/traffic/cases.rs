@@ -69,10 +69,10 @@ impl Case {
         self.usage == "idle-large"
     }
 
-    /// Whether the server's close(2) must not wait for CPU time: a tick after the last answer it counts as that of an idle connection. A busy
-    /// machine takes the processor from a server between the two in more than one of three connections.
+    /// Whether the server's close(2) must not wait for CPU time: a tick after the last answer it counts as that of an idle connection, and the
+    /// client's goodbye comes before it. A busy machine takes the processor from a server between the two in more than one of three connections.
     pub fn needs_prompt_server(&self) -> bool {
-        self.undecided == RARELY
+        self.undecided == RARELY || self.early_goodbyes() > 0
     }
 }
 

@@ -27,11 +27,10 @@ use serde_json::Value;
 
 use cases::{CASES, CLIENTS, Case, Server};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Of the programs that are not ours, and that wait for their clients: more than the slowest answer takes.
 const GRACE: Duration = Duration::from_secs(8);
 /// Of those that end by themselves, on a loaded machine.
-const LONG_GRACE: Duration = Duration::from_secs(40);
+const LONG_GRACE: Duration = Duration::from_secs(120);
 /// Containers at once.
 const AT_ONCE: usize = 4;
 /// Of all [`Case::early_goodbyes`] in one run, at most.
@@ -260,7 +259,7 @@ impl Case {
             self.way,
             "127.0.0.1:0",
         ];
-        Container::new(words.map(str::to_owned).to_vec(), TIMEOUT)
+        Container::new(words.map(str::to_owned).to_vec(), LONG_GRACE)
     }
 
     fn installed(&self, program: &Installed, directory: &Path, upstream: SocketAddr) -> anyhow::Result<Container> {
