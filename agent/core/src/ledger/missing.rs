@@ -56,9 +56,9 @@ impl MissingEvidence {
         self.of(claim).any(|hole| hole.why == Origin::Gap)
     }
 
-    /// A record of that kind may be missing, by a gap aside.
+    /// A record of that kind may be missing.
     pub fn lacks(&self, claim: Claim, kind: Kind) -> bool {
-        self.lost(claim).any(|hole| hole.is_of(kind))
+        self.of(claim).any(|hole| hole.is_of(kind))
     }
 
     /// Where a first stop signal that was not observed may be.

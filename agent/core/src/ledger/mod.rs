@@ -37,7 +37,7 @@ impl<'a> Ledger<'a> {
         Ledger { coverage, home, drops }
     }
 
-    /// Records between the two that may be missing, of any of the subject's processes.
+    /// Records between the two that may be lost or dropped, of any of the subject's processes.
     pub fn of_all(self, from: Boot, to: Boot) -> impl Iterator<Item = &'a Hole> {
         let losses = self.losses(from, to).map(|loss| &loss.hole);
         losses.chain(self.drops.holes().filter(move |hole| hole.overlaps(from, to)))
@@ -53,12 +53,20 @@ impl<'a> Ledger<'a> {
         self.of_all(from, to).filter(|hole| hole.whose == Whose::Any)
     }
 
-    pub fn may_lack(self, kind: Kind, from: Boot, to: Boot) -> bool {
-        self.of_all(from, to).any(|hole| hole.is_of(kind))
+    /// Why records of that kind between the two may be missing, of any of the subject's processes: one that was lost or dropped, a gap, or a
+    /// probe that is not active.
+    pub fn holes(self, kind: Kind, from: Boot, to: Boot) -> impl Iterator<Item = Hole> {
+        let gaps = self.gaps_between(from, to).copied();
+        let lost = self.of_all(from, to).copied().filter(move |hole| hole.is_of(kind));
+        gaps.chain(lost).chain(self.unseen(kind, from))
     }
 
-    /// When the first record of that kind, of the main process, may have been written that is missing between the two.
-    pub fn lacks_since(self, kind: Kind, from: Boot, to: Boot) -> Option<Boot> {
+    pub fn may_lack(self, kind: Kind, from: Boot, to: Boot) -> bool {
+        self.holes(kind, from, to).next().is_some()
+    }
+
+    /// When the first record of that kind, of the main process, may have been lost or dropped between the two.
+    pub fn lost_since(self, kind: Kind, from: Boot, to: Boot) -> Option<Boot> {
         let of_kind = self.of_main(from, to).filter(|hole| hole.is_of(kind));
         of_kind.map(|hole| hole.from.max(from)).min()
     }
@@ -83,11 +91,7 @@ impl<'a> Ledger<'a> {
         sum.and_then(|sum| Some((sum.most?, sum.to?.since(sum.from))))
     }
 
-    /// Whether a part of that time was not observed.
-    pub fn has_gap(self, from: Boot, to: Boot) -> bool {
-        self.gap(from, to).is_some()
-    }
-
+    /// A part of that time that was not observed.
     pub fn gap(self, from: Boot, to: Boot) -> Option<Hole> {
         self.gaps_between(from, to).next().copied()
     }

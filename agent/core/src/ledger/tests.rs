@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::coverage::{Coverage, KEPT_LOSSES};
 use super::{Drops, Hole, Home, Ledger, LossPlace, Origin, Whose, merged};
 use crate::event::Kind;
+use crate::input::ProbeState;
 use crate::time::Boot;
 
 fn place(path: &str) -> LossPlace {
@@ -68,6 +69,34 @@ fn what_was_dropped_of_others_does_not_hide_what_was_dropped_of_the_main_process
     let coverage = Coverage::default();
     let ledger = Ledger::new(&coverage, home("/app"), &drops);
     assert_eq!(ledger.of_main(at(0), at(3)).count(), 1);
+}
+
+/// Nobody who asks has to add one of them.
+#[test]
+fn whatever_may_hide_a_record_is_a_hole_of_it() {
+    let (from, to) = (Boot(10), Boot(20));
+    let is_hidden =
+        |coverage: &Coverage, drops: &Drops| Ledger::new(coverage, home("/app"), drops).may_lack(Kind::ProcessExit, from, to);
+    let watching = || {
+        let mut coverage = Coverage::default();
+        coverage.probe(Kind::ProcessExit.name().to_owned(), ProbeState::Active);
+        coverage
+    };
+    assert!(!is_hidden(&watching(), &Drops::NONE));
+    assert!(is_hidden(&Coverage::default(), &Drops::NONE), "the probe is not active");
+    let mut away = watching();
+    away.cut(Boot(12));
+    away.start(Boot(12), Boot(15));
+    assert!(is_hidden(&away, &Drops::NONE), "a gap");
+    let mut losing = watching();
+    lose(&mut losing, place("/app"), Boot(15), Boot(15), 1);
+    assert!(is_hidden(&losing, &Drops::NONE), "lost");
+    let mut drops = Drops::NONE;
+    drops.add(Hole::of(Origin::Dropped, Kind::ProcessExit, Boot(15), Boot(15), 1));
+    assert!(is_hidden(&watching(), &drops), "dropped");
+    let mut others = watching();
+    lose(&mut others, place("/other"), Boot(15), Boot(15), 1);
+    assert!(!is_hidden(&others, &Drops::NONE), "of another subject");
 }
 
 /// Also where each is short, and long before what is asked: they do not join.

@@ -130,8 +130,7 @@ fn was_not_oom(case: &Case<'_>, exit: Exit, status: ExitStatus) -> bool {
     let missing = &case.missing;
     let may_lack = |claim| missing.lacks(claim, Kind::OomVictim);
     let is_recent = |since: Boot| case.end.since(since) < OOM_CHILD_REACH;
-    let is_lost = may_lack(Claim::Main) || may_lack(Claim::Others);
-    let is_unseen = is_lost || missing.has_gap(Claim::Others) || missing.late_start().is_some_and(is_recent);
+    let is_unseen = may_lack(Claim::Main) || may_lack(Claim::Others) || missing.late_start().is_some_and(is_recent);
     !is_unseen && !case.oom().iter().any(|oom| oom.is_main())
 }
 

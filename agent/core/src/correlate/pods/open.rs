@@ -143,5 +143,5 @@ fn stopped_at(facts: &TerminationFacts) -> Option<Boot> {
 
 /// But for [`Pod::may_be_stopped_before`].
 pub(super) fn may_have_missed_a_stop(missing: &MissingEvidence) -> bool {
-    missing.lacks(Claim::Main, Kind::SignalGenerate) || missing.has_gap(Claim::Main) || missing.has_any(Claim::WhichMain)
+    missing.lacks(Claim::Main, Kind::SignalGenerate) || missing.has_any(Claim::WhichMain)
 }

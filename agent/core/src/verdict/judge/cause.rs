@@ -29,10 +29,7 @@ pub(super) fn cause(case: &Case<'_>, otherwise: Cause) -> Cause {
     let is_runtimes = case.runtime_stop().is_some();
     let may_miss = case.missing.lacks(Claim::Main, Kind::SignalGenerate)
         || case.missing.lost(Claim::NoStop).next().is_some()
-        || !is_runtimes
-            && (context::may_have_been_stopped_before(case)
-                || case.missing.has_gap(Claim::Main)
-                || matches!(case.open, Open::InGap { .. }));
+        || !is_runtimes && (context::may_have_been_stopped_before(case) || matches!(case.open, Open::InGap { .. }));
     let by_kernel = |cause| if may_miss { Cause::Unknown } else { cause };
     match case.stop().map(|stop| (stop.sender.role, stop.at)) {
         Some((Role::Runtime, _)) => context::stopped(case),

@@ -266,7 +266,7 @@ fn unreached(case: &Case<'_>, forward: &Forward) -> Vec<InnerProcess> {
 
 /// No signal among the processes is missing.
 fn is_whole(case: &Case<'_>) -> bool {
-    case.missing.lost(Claim::Others).next().is_none()
+    !case.missing.has_any(Claim::Others)
 }
 
 fn unsignalled(case: &Case<'_>) -> Vec<InnerProcess> {

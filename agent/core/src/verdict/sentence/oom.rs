@@ -36,7 +36,7 @@ fn knows_execs(case: &Case<'_>, main: &MainProcess) -> bool {
     let missing = &case.missing;
     let is_lost = missing.has_any(Claim::Executed) || missing.lacks(Claim::Main, Kind::ProcessExec);
     let is_young = case.end.since(main.start) < LATE_REACH;
-    is_young && !is_lost && missing.late_start().is_none() && !missing.has_gap(Claim::Main)
+    is_young && !is_lost && missing.late_start().is_none()
 }
 
 pub(super) fn child(case: &Case<'_>, who: &str) -> String {

@@ -210,7 +210,7 @@ impl Life<'_> {
             let is_mains = self.main.is_some_and(|main| main.id.is(&deliver.task));
             in_time && deliver.signal == stop.signal.signal && is_mains
         });
-        let lost = |kind: Kind| self.ledger.lacks_since(kind, since, stop.at).is_some();
+        let lost = |kind: Kind| self.ledger.lost_since(kind, since, stop.at).is_some();
         let handled = |fact: &SignalFact| {
             let is_like = fact.signal.signal == stop.signal.signal && since <= fact.at && fact.at < stop.at;
             is_like && fact.is_handled() && self.main.is_some_and(|main| main.id.is(&fact.signal.target))
@@ -282,7 +282,7 @@ impl Life<'_> {
         let state = self.state;
         let untouched = state.exits.is_empty() && state.finished.is_none() && state.removed.is_some();
         let from = since(self.context, (self.own, state), self.end);
-        let lost = |kind: Kind| self.ledger.lacks_since(kind, from, self.end).is_some();
+        let lost = |kind: Kind| self.ledger.lost_since(kind, from, self.end).is_some();
         open == Open::CgroupRemoved && untouched && [Kind::ProcessExec, Kind::ProcessExit].into_iter().any(lost)
     }
 }
@@ -309,6 +309,6 @@ pub(in crate::correlate::subjects) fn may_have_been_stopped(ledger: Ledger<'_>, 
         return false;
     };
     let from = end.minus(LATE_REACH).max(main.id.start);
-    let is_lost = ledger.lacks_since(Kind::SignalGenerate, from, end).is_some();
+    let is_lost = ledger.lost_since(Kind::SignalGenerate, from, end).is_some();
     matches!(state.subject, Subject::Unit { .. }) && is_lost
 }

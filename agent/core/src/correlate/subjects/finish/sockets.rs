@@ -30,8 +30,9 @@ impl Life<'_> {
         let (state, until) = (self.state, self.until);
         let is_v1 = self.own.hierarchy != 0 || state.shares_cgroup;
         let is_unclosed = self.exit().is_some() && until <= self.now && !state.is_removed_by(until);
-        let sockets_lost = self.ledger.may_lack(Kind::Tcp, self.reach().min(self.clients_since()), until);
-        let is_seen = self.ledger.sees_sockets() && !sockets_lost && !has_gap && !is_v1 && !state.below.over;
+        let lost_from = self.reach().min(self.clients_since());
+        let mut sockets_lost = self.ledger.of_all(lost_from, until).filter(|hole| hole.is_of(Kind::Tcp));
+        let is_seen = self.ledger.sees_sockets() && sockets_lost.next().is_none() && !has_gap && !is_v1 && !state.below.over;
         Observed {
             is_seen,
             is_to_the_end: is_seen
@@ -96,11 +97,9 @@ impl Life<'_> {
         let serves_tcp = !traffic.listeners.is_empty() || traffic.accepted.count > 0;
         let is_unix_server = !serves_tcp && own_exits.unix.since(exits_since, until).is_some();
         // A lost signal may be one that was read without a handler.
-        let lacks_signals = self
-            .ledger
-            .may_lack(Kind::SignalGenerate, exits_since, end.plus(self.context.reorder));
-        let lacks_handlers = self.ledger.may_lack(Kind::SignalDeliver, exits_since, until);
-        traffic.observed &= serves_tcp || self.ledger.sees(Kind::SignalDeliver) && !lacks_handlers && !lacks_signals;
+        let lacks = |kind: Kind, until: Boot| self.ledger.may_lack(kind, exits_since, until);
+        let lacks_reads = lacks(Kind::SignalGenerate, end.plus(self.context.reorder)) || lacks(Kind::SignalDeliver, until);
+        traffic.observed &= serves_tcp || !lacks_reads;
         traffic.unseen.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
         traffic.unseen.unlooked = match () {
             () if serves_tcp => None,
@@ -122,13 +121,14 @@ impl Life<'_> {
             let is_watched = self.own_since().is_none_or(|at| state.is_watched_since(at));
             is_watched && own.unrecorded.since(self.below_from(), self.end).is_none()
         });
-        !ledger.has_gap(since, until)
+        // A lost stop signal would be the start of what counts, and of what the kernel recorded. A gap is one, too: the maps of an agent that
+        // comes after it do not have the port of a listener that had closed.
+        let starts_in_gap = self.stop.is_some() && state.requested.is_none() && ledger.gap(first_stop, from).is_some();
+        ledger.gap(since, until).is_none()
             && self.timeline.sockets.over_cap() == 0
-            // A lost stop signal would be the start of what counts, and of what the kernel recorded. A gap is one, too: the maps of an agent
-            // that comes after it do not have the port of a listener that had closed.
             && ledger.sees(Kind::SignalGenerate)
-            && ledger.lacks_since(Kind::SignalGenerate, first_stop, from).is_none()
-            && (self.stop.is_none() || state.requested.is_some() || !ledger.has_gap(first_stop, from))
+            && ledger.lost_since(Kind::SignalGenerate, first_stop, from).is_none()
+            && !starts_in_gap
             && is_recorded
             && !ledger.may_lack(Kind::ProcessExit, self.exits_since(), until)
             && self.is_watched(true)
@@ -228,7 +228,7 @@ impl Life<'_> {
         let is_watched = self
             .stop
             .is_some_and(|stop| stop.armed_sockets() && state.is_watched_since(stop.at));
-        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last) || self.ledger.has_gap(from, last);
+        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last);
         !observed.is_seen || is_lost || !is_watched || !timeline.sockets.knows_holders(from)
     }
 }

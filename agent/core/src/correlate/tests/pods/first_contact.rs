@@ -62,7 +62,7 @@ fn an_error_just_after_the_start_has_no_known_cause() {
     check(
         &restarted_at(5, 3, "+8 events web known"),
         expect![[r#"
-            +8.000 web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Quiet
+            +8.000 web/app +5.000…+5.000 nonzero-exit: Unknown/NonzeroExit/Unknown
               reported 3 Error
         "#]],
     );
