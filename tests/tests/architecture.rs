@@ -16,6 +16,8 @@ mod map;
 mod pages;
 #[path = "architecture/picture.rs"]
 mod picture;
+#[path = "architecture/times.rs"]
+mod times;
 
 /// Of one room, as docs/rooms.md has it.
 struct Row {

@@ -10,9 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ContainerId, PodUid};
 use crate::time::{Boot, Wall};
 
-/// Kubernetes' default of `terminationGracePeriodSeconds`.
-pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-
 /// One version of a pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFact {

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::tolerances::CLOCK_STEP;
+
 /// A clock tick of `/proc/PID/stat`, nanoseconds: USER_HZ is 100 on every architecture of Linux that has BPF, for any HZ
 /// of the kernel.
 pub const TICK_NS: u64 = 10_000_000;
@@ -105,9 +107,6 @@ impl WallOffset {
     }
 }
 
-/// A smaller step is an adjustment.
-const STEP: Duration = Duration::from_secs(1);
-
 /// The wall clock of one boot, and its steps: of somebody who sets it, or of a pause in which the machine's clocks stood still. At most `KEPT`
 /// steps; older ones are forgotten.
 #[derive(Debug, Default)]
@@ -129,7 +128,7 @@ impl<const KEPT: usize> WallClock<KEPT> {
     pub fn set(&mut self, now: Boot, offset: WallOffset) -> Option<i64> {
         let before = self.offset.replace(offset)?;
         let step = offset.0.saturating_sub(before.0);
-        if Duration::from_nanos(step.unsigned_abs()) < STEP {
+        if Duration::from_nanos(step.unsigned_abs()) < CLOCK_STEP {
             return None;
         }
         self.steps.push_back((now, step));

@@ -17,6 +17,8 @@ pub const SAME_MOMENT: Duration = Duration::from_millis(100);
 pub const BUS_APART: Duration = Duration::from_secs(1);
 /// systemd-oomd emits its signal as soon as it has sent every SIGKILL.
 pub const OOMD: Duration = Duration::from_secs(2);
+/// A wall clock that moves by less was adjusted, and did not step.
+pub const CLOCK_STEP: Duration = Duration::from_secs(1);
 /// logind's timer and the arrival of its effects.
 pub const LOGIND_TIMER: Duration = Duration::from_millis(250);
 /// The kubelet's clock is the node's; its times are of its own begin of the shutdown.
@@ -97,6 +99,8 @@ pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// The API's times, and the kubelet's counts, are whole seconds.
 pub const RESOLUTION: Duration = Duration::from_secs(1);
+/// `terminationGracePeriodSeconds` where the spec of a pod has none.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// The kubelet leaves at least this after the stop signal, however long the hook ran.
 pub const KUBELET_MINIMUM: Duration = Duration::from_secs(2);
 /// The kubelet's minimum plus the delay of a slow runtime.
@@ -208,6 +212,8 @@ pub const POD_KEPT: Duration = BACK_WITHIN.saturating_add(Duration::from_secs(20
 pub const ENDPOINT_MOVES: Duration = Duration::from_secs(3);
 /// An endpoint that was never terminating and was removed this long before its pod's termination has another reason.
 pub const ENDPOINT_LAG: Duration = Duration::from_secs(30);
+/// An endpoint that was ready for longer after its pod was seen being deleted sent clients to a pod that was stopping.
+pub const ENDPOINT_LATE: Duration = Duration::from_secs(1);
 /// Not ready this shortly before the pod's termination is part of it: the two watches report a container's exit in any order.
 pub const ENDPOINT_NEAR: Duration = Duration::from_secs(5);
 /// A ReplicaSet replaces at once. A pod that was removed by scaling down is not replaced: a pod created later has another reason.
@@ -225,6 +231,8 @@ pub const RECOVERY: Duration = Duration::from_secs(600);
 pub const LOST_TOGETHER: Duration = Duration::from_secs(120);
 /// How often the waits for lost nodes are checked.
 pub const LOSS_CHECKED: Duration = Duration::from_secs(1);
+/// The same of the waits for replacements.
+pub const VACANCIES_CHECKED: Duration = Duration::from_secs(1);
 /// A controller that evicts has begun that long after the kubelet's silence.
 pub const EVICTIONS_HELD_BACK: Duration = Duration::from_secs(60);
 /// A kubelet renews its Lease every 10 s, and a controller marks the node after 40 s, or as long as it is set to.

@@ -19,7 +19,6 @@ const EVENTS: u32 = 512;
 const DECISIVE: u32 = 2_048;
 /// Most losses that are kept in a second as they are: then losses of the whole machine, one of each kind.
 const LOSSES: u32 = 32;
-const SECOND: u64 = 1_000_000_000;
 /// Most cgroups whose paths are known to be kept.
 const PLACES: usize = 4_096;
 
@@ -317,7 +316,7 @@ impl Keeper {
     }
 
     fn loss(&mut self, now: Boot, kind: Kind, since: Boot, count: u64) -> Kept {
-        let second = now.0 / SECOND;
+        let second = now.since(Boot::default()).as_secs();
         if self.losses.0 != second {
             self.losses = (second, 0);
         }

@@ -3,8 +3,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Duration;
 
+pub use super::limits::KeepLimits;
 use crate::time::Wall;
 use crate::tolerances::CLOCKS_APART;
 
@@ -36,34 +36,6 @@ pub struct RevisionOf {
 
 /// Revisions of a workload whose clean terminations are kept as long as unclean ones: a rollout is compared with the one before.
 const COMPARED: usize = 2;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepLimits {
-    pub unclean: Duration,
-    pub clean: Duration,
-    pub per_namespace: usize,
-    pub cluster: usize,
-}
-
-impl KeepLimits {
-    pub const DEFAULT: KeepLimits = {
-        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        KeepLimits {
-            // A week: an incident is looked into on the days after it.
-            unclean: DAY.saturating_mul(7),
-            clean: DAY,
-            per_namespace: 500,
-            // 40 MB in etcd, whose default quota is 2 GB.
-            cluster: 10_000,
-        }
-    };
-}
-
-impl Default for KeepLimits {
-    fn default() -> Self {
-        KeepLimits::DEFAULT
-    }
-}
 
 /// Why an Epitaph is not kept any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

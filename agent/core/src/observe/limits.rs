@@ -34,6 +34,35 @@ impl Default for ObserverLimits {
     }
 }
 
+/// How long Epitaphs are kept, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepLimits {
+    pub unclean: Duration,
+    pub clean: Duration,
+    pub per_namespace: usize,
+    pub cluster: usize,
+}
+
+impl KeepLimits {
+    pub const DEFAULT: KeepLimits = {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        KeepLimits {
+            // A week: an incident is looked into on the days after it.
+            unclean: DAY.saturating_mul(7),
+            clean: DAY,
+            per_namespace: 500,
+            // 40 MB in etcd, whose default quota is 2 GB.
+            cluster: 10_000,
+        }
+    };
+}
+
+impl Default for KeepLimits {
+    fn default() -> Self {
+        KeepLimits::DEFAULT
+    }
+}
+
 /// Why a change is not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObserverDropReason {

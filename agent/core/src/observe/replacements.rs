@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::pods::{ClusterPods, Record, Step};
 use super::{Moment, ObserverDropReason, Output, Replacement, Rule};
 use crate::ids::PodUid;
 use crate::pod::PodIdentity;
 use crate::time::Boot;
-use crate::tolerances::{READY_WITHIN, REPLACED_AFTER_GONE, REPLACED_AT_ONCE};
+use crate::tolerances::{READY_WITHIN, REPLACED_AFTER_GONE, REPLACED_AT_ONCE, VACANCIES_CHECKED};
 
 const DROPPED: Output = Output::dropped(ObserverDropReason::VacancyCap);
 
@@ -134,10 +133,7 @@ impl Replacements {
         mut is_lost: impl FnMut(&PodIdentity) -> bool,
         out: &mut Vec<Output>,
     ) {
-        if self
-            .checked
-            .is_some_and(|checked| now.since(checked) < Duration::from_secs(1))
-        {
+        if self.checked.is_some_and(|checked| now.since(checked) < VACANCIES_CHECKED) {
             return;
         }
         self.checked = Some(now);

@@ -1,7 +1,7 @@
 //! A workload's pod template as the API has it now: what a patch changes. The pods that terminated may have had other settings.
 
-use epitaph_core::pod::DEFAULT_GRACE;
 use epitaph_core::render::resource::{EpitaphAdvice, EpitaphContainer, EpitaphReport};
+use epitaph_core::tolerances::DEFAULT_GRACE;
 use epitaph_core::verdict::AdviceKind;
 use serde_json::Value;
 

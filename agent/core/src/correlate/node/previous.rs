@@ -1,6 +1,7 @@
 //! A shutdown of the boot before, and the pods that stayed Ready in the API until the node was back.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::parts::{FromNode, report};
 use crate::ids::{ContainerId, PodUid};
@@ -9,7 +10,7 @@ use crate::pod::{ApiClock, PodFact, PodsState, Ready};
 use crate::report::Report;
 use crate::shutdown::{NodeDown, NodeShutdownFacts};
 use crate::time::{Boot, Wall, WallOffset};
-use crate::tolerances::KUBELET_CLOCK;
+use crate::tolerances::{CLOCK_STEP, KUBELET_CLOCK, RESOLUTION};
 
 /// A shutdown of the boot before, which waits for the kubelet's state, and for the pods of the API.
 #[derive(Debug)]
@@ -66,7 +67,6 @@ impl Previous {
 const PODS: usize = 512;
 /// Most containers of this boot that are kept.
 const CONTAINERS: usize = 4_096;
-const SECOND: i64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct StayedReady {
@@ -125,7 +125,7 @@ impl StayedReady {
     }
 
     pub fn clock(&mut self, clock: WallOffset) {
-        self.was_set |= clock.0.abs_diff(self.clock.0) >= SECOND.unsigned_abs();
+        self.was_set |= Duration::from_nanos(clock.0.abs_diff(self.clock.0)) >= CLOCK_STEP;
     }
 
     pub fn pod(&mut self, fact: &PodFact) {
@@ -170,7 +170,11 @@ impl StayedReady {
         }
         let api = self.api?;
         // By the node's clock, whoever wrote it.
-        let (earliest, latest) = (moved(since, -api.latest.max(0)), moved(since, SECOND - api.earliest.min(0)));
+        let resolution = i64::try_from(RESOLUTION.as_nanos()).unwrap_or(i64::MAX);
+        let (earliest, latest) = (
+            moved(since, -api.latest.max(0)),
+            moved(since, resolution - api.earliest.min(0)),
+        );
         // A clock that went back from one boot to the next orders nothing.
         let is_ordered = self.last <= self.begin;
         if is_ordered && earliest >= self.begin {

@@ -8,12 +8,12 @@ use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
 use crate::ledger::Claim;
-use crate::pod::{ContainerKind, ContainerState, DEFAULT_GRACE, PodEventsState};
+use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::time::Boot;
 use crate::tolerances::{
-    ALIVE_AFTER_GONE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, KEEP_FINISHED, OVERDUE, PHASE_AFTER, TERMINAL_AFTER,
-    WATCH_DELAY,
+    ALIVE_AFTER_GONE, DEFAULT_GRACE, EVENTS_AFTER, EXIT_LOST, HOLD, HOLD_AWAY, KEEP_FINISHED, OVERDUE, PHASE_AFTER,
+    TERMINAL_AFTER, WATCH_DELAY,
 };
 use crate::verdict::{self, Cause, Exit};
 

@@ -1,7 +1,5 @@
 //! What only the observer sees of a pod's termination, for the pod's Epitaph: the field `observed`, which the agent does not write.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -13,6 +11,7 @@ use crate::pod::PodIdentity;
 use crate::render::id;
 use crate::text::escape;
 use crate::time::WallOffset;
+use crate::tolerances::ENDPOINT_LATE;
 
 /// Most Services of one pod.
 const SERVICES: usize = 8;
@@ -20,8 +19,6 @@ const SERVICES: usize = 8;
 const TEXT: usize = 512;
 /// The same where the field is still too large.
 const SHORT_TEXT: usize = 96;
-/// An endpoint that was ready for longer after its pod was seen being deleted sent clients to a pod that was stopping.
-const LATE: Duration = Duration::from_secs(1);
 
 /// What the observer saw, where it explains something: the replacement, the removal from each Service, the loss of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +94,7 @@ impl Observed {
     /// None for what is not about one pod's end. `clock`: of the observer's machine.
     pub fn of(output: &Output, clock: WallOffset) -> Option<Observed> {
         let is_notable = match output {
-            Output::Removal(of) => of.ready_after_end() > LATE,
+            Output::Removal(of) => of.ready_after_end() > ENDPOINT_LATE,
             Output::Replacement(of) => of.ready.is_none(),
             _ => true,
         };

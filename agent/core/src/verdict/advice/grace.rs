@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::kind::{Advice, AdviceKind, Need};
 use crate::kubernetes::{PodContext, Request};
-use crate::pod::DEFAULT_GRACE;
 use crate::termination::MainExit;
-use crate::tolerances::KUBELET_MINIMUM;
+use crate::tolerances::{DEFAULT_GRACE, KUBELET_MINIMUM};
 use crate::verdict::case::Case;
 use crate::verdict::judge::may_have_begun_before;
 use crate::verdict::own_time::{Longer, in_spec, rest_of_sleep, with_reserve};
