@@ -3,83 +3,23 @@
 //! The main process's own answer goes first where it is proven. A process that got the signal from another one decides only if it held
 //! up the stop, or if the default action terminated it and the main process did nothing but wait for it.
 
+mod answer;
+
 use super::ask::{self, Ask, INSIDE, INSIDE_NOR_STOP};
 use super::cause::{cause, unknown};
 use super::finding::{Blocked, Finding, InnerEnd, Missing, Why, finding};
 use crate::attribute::Subject;
-use crate::event::{Disposition, ExitStatus, Kind, SignalResult, TargetState};
+use crate::event::{Disposition, ExitStatus, Kind};
 use crate::ids::{Pid, Signal};
 use crate::ledger::Claim;
-use crate::termination::{Forward, InnerKill, Inside, Killed, RaisedAgain, Role, Stop};
+use crate::termination::{Forward, InnerKill, Inside, Killed, Role, Stop};
 use crate::time::Boot;
-use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, ONLY_WAITED, REFLEX};
+use crate::tolerances::{AFTER_DISCARD, CHILD_REACH, NO_TIME, ONLY_WAITED};
 use crate::verdict::case::Case;
 use crate::verdict::{Cause, Exit};
 
-/// What a process did with a stop signal until it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Discarded,
-    /// The handler entered, the process sent itself the signal again, and the kernel discarded this second one.
-    RaisedInVain,
-    Unread(Blocked),
-    Handled,
-    /// Without a handler: by sigwait(3) or signalfd(2).
-    Read,
-}
-
-impl Answer {
-    pub fn of_main(case: &Case<'_>, stop: &Stop) -> Answer {
-        let got = (stop.result, stop.disposition, stop.state);
-        let answer = Answer::of(got, stop.handler_entered, stop.raised_again, stop.still_pending);
-        // Whoever sends the signal on has read it; the one that still waits is a later one.
-        let by_main = |forward: &Forward| case.main().is_some_and(|main| main.tgid == forward.sender.tgid);
-        match answer {
-            Answer::Unread(_) if case.inside.forwards.iter().any(by_main) => Answer::Read,
-            // The shutdown had begun before, and did not end.
-            Answer::RaisedInVain if !is_reflex(case, stop.handler_entered, stop.raised_again) => Answer::Handled,
-            answer => answer,
-        }
-    }
-
-    fn of_forward(forward: &Forward) -> Answer {
-        let got = (forward.result, forward.disposition, forward.state);
-        Answer::of(got, forward.handler_entered, forward.raised_again, forward.still_pending)
-    }
-
-    fn of(
-        (result, disposition, state): (SignalResult, Disposition, TargetState),
-        entered: Option<Boot>,
-        raised_again: Option<RaisedAgain>,
-        still_pending: Option<bool>,
-    ) -> Answer {
-        let unread = || match state {
-            state if state.frozen => Blocked::Frozen,
-            state if state.stopped => Blocked::Stopped,
-            state if state.traced => Blocked::Traced,
-            state if state.blocked => Blocked::Masked,
-            _ if disposition == Disposition::Handler => Blocked::HandlerNeverEntered,
-            _ => Blocked::NothingEntered,
-        };
-        let needs_no_handler = state.blocked || state.sigwait || disposition == Disposition::Handler;
-        if result == SignalResult::Ignored {
-            return Answer::Discarded;
-        }
-        match (entered, raised_again, still_pending) {
-            (Some(_), Some(raised), _) if raised.discarded => Answer::RaisedInVain,
-            (Some(_), ..) => Answer::Handled,
-            // A debugger takes the signal out of the queue and keeps it.
-            (None, _, _) if state.traced => Answer::Unread(Blocked::Traced),
-            (None, _, Some(false)) if needs_no_handler => Answer::Read,
-            (None, _, None) if state.sigwait && !state.frozen => Answer::Read,
-            (None, ..) => Answer::Unread(unread()),
-        }
-    }
-
-    fn is_fault(self) -> bool {
-        !matches!(self, Answer::Handled | Answer::Read)
-    }
-}
+pub use answer::is_at_once;
+pub(super) use answer::{Answer, is_reflex};
 
 /// The main process was killed after the grace period: by the process that held it up, if that is another one.
 pub(super) fn killed_after(case: &Case<'_>, cause: Cause) -> Option<Finding> {
@@ -244,23 +184,6 @@ pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Findin
 
 fn may_miss_exits(case: &Case<'_>) -> bool {
     case.missing.lacks(Claim::Others, Kind::ProcessExit)
-}
-
-/// Nothing but the second signal came of the handler: the application has none. A signal to another process, a child that ended, or a
-/// listener that was closed in between is the application's doing.
-pub(super) fn is_reflex(case: &Case<'_>, handler_entered: Option<Boot>, raised_again: Option<RaisedAgain>) -> bool {
-    let Some((entered, raised)) = handler_entered.zip(raised_again) else {
-        return false;
-    };
-    let is_between = |at: Boot| entered <= at && at <= raised.at;
-    let mut listeners = case.traffic().listeners.iter();
-    let has_closed = listeners.any(|listener| !listener.by_exit && is_between(listener.at));
-    is_at_once(entered, raised) && !has_closed
-}
-
-/// Without a sign of work between the handler's entry and the second signal, listeners apart.
-pub fn is_at_once(entered: Boot, raised: RaisedAgain) -> bool {
-    raised.at.since(entered) <= REFLEX && !raised.acted
 }
 
 /// PID 1 finished its shutdown, raised the stop signal again for the default action, and the kernel discarded this one: the code of the
