@@ -15,6 +15,7 @@ mod judged;
 mod looked_back;
 mod monotone;
 mod record;
+mod rests;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -1,8 +1,12 @@
 //! Programs below a main process that exits with 0: what each sequence of signals inside says of them.
 
+use std::time::Duration;
+
 use expect_test::expect;
 
 use super::{check, container};
+use crate::fixtures::monotone::Rule;
+use crate::fixtures::script::ZERO;
 
 /// As supervisord with nginx and an application behind it.
 #[test]
@@ -554,4 +558,47 @@ fn a_gap_after_the_end_of_a_units_shell_hides_which_process_was_the_program() {
           fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
     "#]],
     );
+}
+
+/// An OOM kill of a process below goes before what the stop signal did inside, and before a SIGKILL that nobody is known to have sent.
+#[test]
+fn a_lost_oom_kill_below_blames_no_other() {
+    let history = |rest: &str| {
+        let script = container(&format!(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        proc worker in=app pid=108 ns=8 start=+0.1 parent=main comm=worker
+        +0.1 exec server
+        +0.1 exec worker
+        {rest}
+        "
+        ));
+        crate::fixtures::script::parse(&script).inputs
+    };
+    let victim = ZERO.plus(Duration::from_millis(1_500));
+    let by_default = history(
+        "
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> server default exiting already-armed
+        +1.5 oom worker
+        +1.501 exit worker KILL looked already-armed
+        +1.6 exit server TERM looked already-armed
+        +1.601 exit main 143 already-armed
+        ",
+    );
+    let killed = history(
+        "
+        +1 TERM runc -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> server handler already-armed
+        +1.0003 enter server TERM
+        +1.49 KILL server -> server kernel already-armed
+        +1.5 oom server
+        +1.501 exit server KILL listening serving already-armed
+        +2 exit main 0 already-armed
+        ",
+    );
+    for history in [by_default, killed] {
+        assert_eq!(Rule::of(&history).lose(&[victim]), Ok(()));
+    }
 }

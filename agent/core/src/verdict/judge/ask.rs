@@ -59,6 +59,17 @@ pub(super) const CLEAN_OF_HELPERS: &[Ask] = &[
     Ask::Each(Kind::OomVictim),
     Ask::Each(Kind::Tcp),
 ];
+/// The same, and no OOM kill of another process: what an exit with an error rests on, which that goes before.
+pub(super) fn nor_oom(rests: &'static [Ask]) -> &'static [Ask] {
+    match rests {
+        NO_SIGNAL => NO_SIGNAL_NOR_OOM,
+        NO_SIGNAL_NOR_STOP => NO_SIGNAL_NOR_OOM_NOR_STOP,
+        INSIDE => CLEAN_INSIDE,
+        REFLEX => CLEAN_OF_HELPERS,
+        rests => rests,
+    }
+}
+
 /// What the way of a stop signal inside rests on.
 pub(super) const INSIDE: &[Ask] = &[
     Ask::Each(Kind::SignalGenerate),

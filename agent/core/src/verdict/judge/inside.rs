@@ -128,7 +128,7 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
     let rests = if found.rests.contains(&Ask::NoStop) {
         INSIDE_NOR_STOP
     } else {
-        INSIDE
+        ask::CLEAN_INSIDE
     };
     Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
 }

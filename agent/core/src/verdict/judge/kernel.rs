@@ -159,13 +159,23 @@ pub(super) fn failed_by_oom(case: &Case<'_>, _: &Finding) -> Found {
 
 pub(super) fn ended_inside(case: &Case<'_>, _: &Finding) -> Found {
     let otherwise = if code(case)? == 0 { Cause::Completed } else { Cause::Crash };
-    inside::exited(case, cause(case, otherwise))
+    inside::exited(case, cause(case, otherwise)).map(|found| unless_by_oom(case, found))
+}
+
+/// Of an exit with an error an OOM kill of another process would be the reason.
+fn unless_by_oom(case: &Case<'_>, found: Finding) -> Finding {
+    let rests = match code(case) {
+        Some(1..) => nor_oom(found.rests),
+        _ => found.rests,
+    };
+    Finding { rests, ..found }
 }
 
 /// Of a stop that a process of the subject's own sent, what it led to inside is not recorded.
 pub(super) fn child_failed(case: &Case<'_>, _: &Finding) -> Found {
     let is_good = code(case)? == 0 && !case.inside.observed;
-    (case.stop().is_none() || is_good).then(|| failed_below(case))?
+    let found = (case.stop().is_none() || is_good).then(|| failed_below(case))??;
+    Some(unless_by_oom(case, found))
 }
 
 /// A stop that was not seen may have ended otherwise below it, or in its preStop hook.
@@ -210,8 +220,8 @@ pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
 pub(super) fn failed_after_discard(case: &Case<'_>, _: &Finding) -> Found {
     let stop = code(case).and(case.stop())?;
     let is_discarded = stop.raised_again.is_some_and(|raised| raised.discarded);
-    (is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again))
-        .then(|| finding(Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain, REFLEX))
+    let found = || finding(Exit::DefaultAction, cause(case, Cause::Crash), Why::RaisedAgain, REFLEX);
+    (is_discarded && is_reflex(case, stop.handler_entered, stop.raised_again)).then(|| unless_by_oom(case, found()))
 }
 
 /// 128 + the number of the stop signal.
@@ -242,7 +252,7 @@ pub(super) fn code_from_inside(case: &Case<'_>, _: &Finding) -> Found {
     let stop = code(case).and(case.stop()).filter(|_| !case.inside.observed)?;
     match stop.handler_entered {
         None => Some(unknown(case, Missing::Inside)),
-        Some(_) => failed_below(case),
+        Some(_) => failed_below(case).map(|found| unless_by_oom(case, found)),
     }
 }
 

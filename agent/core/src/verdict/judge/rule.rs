@@ -10,7 +10,7 @@ pub struct Rule {
     /// What follows; `unknown` too, where a record that it rests on may be missing.
     pub exits: &'static [Exit],
     /// None: the rule does not apply. The second argument is what the lists before have found.
-    find: Find,
+    pub(super) find: Find,
 }
 
 pub(super) type Find = fn(&Case<'_>, &Finding) -> Option<Finding>;

@@ -92,3 +92,14 @@ pub(super) fn find(case: &Case<'_>) -> Finding {
     let unseen = unknown(case, Missing::NoExit(case.open));
     RULES.iter().fold(unseen, |found, of| first(of.rules, case, found))
 }
+
+/// The rule that decides, whatever evidence may be missing; None where the exit was not observed.
+#[cfg(any(test, feature = "fixtures"))]
+pub fn deciding(case: &Case<'_>) -> Option<&'static Rule> {
+    let mut found = (unknown(case, Missing::NoExit(case.open)), None);
+    for of in RULES {
+        let apply = |rule: &'static Rule| Some(((rule.find)(case, &found.0)?, Some(rule)));
+        found = of.rules.iter().find_map(apply).unwrap_or(found);
+    }
+    found.1
+}
