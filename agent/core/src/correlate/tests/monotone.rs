@@ -10,6 +10,8 @@ use crate::fixtures::script;
 
 /// Everyday seeds of each history.
 const SEEDS: u64 = 60;
+/// Of a long history, in which few outages meet what counts: without the doubt of lost Events, seed 169 is the first that breaks the rule.
+const LONG_SEEDS: u64 = 240;
 
 #[test]
 fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
@@ -18,14 +20,15 @@ fn no_verdict_is_cleaner_or_blames_another_for_less_evidence() {
     let scripts = deaths()
         .into_iter()
         .chain(ends())
-        .chain(long_ends())
         .chain(shared)
         .chain(shutdowns())
-        .chain(swept::scripts());
-    for (which, text) in scripts.enumerate() {
+        .chain(swept::scripts())
+        .map(|text| (text, SEEDS));
+    let scripts = scripts.chain(long_ends().into_iter().map(|text| (text, LONG_SEEDS)));
+    for (which, (text, seeds)) in scripts.enumerate() {
         let history = script::parse(&text).inputs;
         let rule = Rule::of(&history);
-        let broken = (0..SEEDS).find_map(|seed| rule.check(Seed(seed)).err());
+        let broken = (0..seeds).find_map(|seed| rule.check(Seed(seed)).err());
         breaches.extend(broken.map(|breach| format!("{which}: {breach}\n{text}")));
     }
     assert!(breaches.is_empty(), "{} breaches\n{}", breaches.len(), breaches.join("\n\n"));
