@@ -21,6 +21,15 @@ pub(crate) const fn table<K, V>(capacity: usize) -> usize {
     slots(capacity) * slot::<K, V>()
 }
 
+/// Bytes that a map takes more when another entry is added: a full one doubles.
+pub(crate) fn growth<K, V, S>(map: &HashMap<K, V, S>) -> usize {
+    match slots(map.capacity()) {
+        _ if map.len() < map.capacity() => 0,
+        0 => table::<K, V>(1),
+        slots => slots * slot::<K, V>(),
+    }
+}
+
 /// Slots of a map with that capacity, as the standard library has them: of few slots one stays free, of many an eighth.
 ///
 /// A removed entry of a full map leaves a mark in its slot, and the capacity has one less. So a map that was full counts as a half of what it is
@@ -72,10 +81,28 @@ mod tests {
     #[test]
     fn a_table_is_counted_once() {
         assert_eq!(table::<u64, u64>(Map::<u64, u64>::default().capacity()), 0);
-        for (room, slots) in [(3, 4), (7, 8), (14, 16), (28, 32), (1_792, 2_048), (3_584, 4_096), (7_168, 8_192)] {
+        for (room, slots) in [
+            (3, 4),
+            (7, 8),
+            (14, 16),
+            (28, 32),
+            (1_792, 2_048),
+            (3_584, 4_096),
+            (7_168, 8_192),
+        ] {
             let map: Map<u64, u64> = Map::with_capacity_and_hasher(room, BuildHasherDefault::default());
             assert_eq!(map.capacity(), room);
             assert_eq!(table::<u64, u64>(room), slots * SLOT, "{room}");
+        }
+    }
+
+    #[test]
+    fn a_map_grows_as_it_is_said_to() {
+        let mut map: Map<u64, u64> = Map::default();
+        for key in 0..10_000 {
+            let (before, grows) = (map.capacity(), growth(&map));
+            map.insert(key, 0);
+            assert_eq!(table::<u64, u64>(map.capacity()) - table::<u64, u64>(before), grows, "{key}");
         }
     }
 

@@ -24,6 +24,7 @@ use super::timeline::{SignalFact, Timeline};
 
 use listed::Listed;
 pub(super) use listed::{NOT_LISTED, Place, Rank};
+pub(super) use memory::Weight;
 pub(super) use rare::EVIDENCE;
 use rare::{Apart, Rare};
 pub(super) use wrapped::Others;

@@ -207,6 +207,12 @@ impl Timeline {
         has_facts || self.sockets.is_squeezable()
     }
 
+    /// Bytes that [`Timeline::squeeze`] frees at last: the runtime's stop signal stays.
+    pub fn freed(&self) -> usize {
+        let facts = self.facts_bytes().saturating_sub(size_of::<SignalFact>() + TEXTS);
+        facts + self.sockets.freed()
+    }
+
     /// Frees memory, of what takes most. Returns the number of dropped facts, which count as over the cap.
     pub fn squeeze(&mut self) -> u64 {
         if self.sockets.is_squeezable() && self.sockets.bytes() >= self.facts_bytes() {
