@@ -55,6 +55,14 @@ use observing::Observing;
 use subject::State;
 use weights::Weights;
 
+/// Most lists of a termination have one entry, and the standard library makes room for four at the first.
+fn push_one<T>(list: &mut Vec<T>, one: T) {
+    if list.capacity() == 0 {
+        list.reserve_exact(1);
+    }
+    list.push(one);
+}
+
 pub(super) use event::SubjectEvent;
 pub(super) use process::ProcessId;
 pub(super) use resumed::Scan;

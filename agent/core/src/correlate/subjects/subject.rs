@@ -345,6 +345,9 @@ impl State {
         {
             return;
         }
+        if self.exits.capacity() == 0 {
+            self.exits.reserve_exact(1);
+        }
         // A main process that is known only after so many later exits never seems to exit: its verdict is `unknown`.
         self.exits.push_back((at, *exit));
         self.newest_exit = self.newest_exit.max(at);

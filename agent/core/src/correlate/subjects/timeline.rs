@@ -10,6 +10,7 @@ use crate::tolerances::{BETWEEN_AGENTS, FOLD};
 
 use super::inner::InnerFacts;
 use super::process::{Candidate, ProcessId};
+use super::push_one;
 use super::traffic::Sockets;
 
 /// Of a signal's sender: mostly shared with the index.
@@ -101,7 +102,7 @@ impl Timeline {
             return true;
         }
         if self.signals.len() < cap {
-            self.signals.push(fact);
+            push_one(&mut self.signals, fact);
             return true;
         }
         self.over_cap += 1;
@@ -128,7 +129,7 @@ impl Timeline {
             return true;
         }
         if self.delivers.len() < cap {
-            self.delivers.push((at, deliver));
+            push_one(&mut self.delivers, (at, deliver));
             return true;
         }
         self.over_cap += 1;
@@ -153,7 +154,7 @@ impl Timeline {
             self.over_cap += 1;
             return false;
         }
-        self.ooms.push(fact);
+        push_one(&mut self.ooms, fact);
         true
     }
 

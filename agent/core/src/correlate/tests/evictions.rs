@@ -480,6 +480,61 @@ fn a_container_that_cannot_fit_costs_the_others_nothing() {
     assert_eq!(crowd.ends, [(Exit::Clean, TrafficAxis::Quiet)]);
 }
 
+/// All in one second, each step of all before the next step.
+#[test]
+fn two_thousand_containers_that_end_at_once_are_judged() {
+    const ALL: std::ops::Range<usize> = 0..2_000;
+    let mut script = String::new();
+    let mut each = |line: &dyn Fn(usize) -> String| {
+        for i in ALL {
+            writeln!(script, "{}", line(i)).expect("a string");
+        }
+    };
+    each(&|i| {
+        format!(
+            "+0.{i:04} mkdir n{i}
+            proc m{i} in=n{i} pid={} ns=1 start=+0.{i:04} parent=shim comm=server
+            proc w{i} in=n{i} pid={} ns=7 start=+0.{i:04}1 parent=m{i} comm=worker
+            +0.{i:04}1 exec m{i}
+            +0.{i:04}2 exec w{i}",
+            10_000 + i,
+            20_000 + i
+        )
+    });
+    each(&|i| format!("+1.{:06} TERM runc -> m{i} handler armed", i * 100));
+    each(&|i| {
+        let at = 200_000 + i * 100;
+        format!(
+            "+1.{at:06} enter m{i} TERM
+            +1.{:06} TERM m{i} -> w{i} handler already-armed
+            +1.{:06} enter w{i} TERM",
+            at + 1,
+            at + 2
+        )
+    });
+    each(&|i| {
+        let at = 400_000 + i * 100;
+        format!(
+            "+1.{at:06} tcp n{i} closed 80 server=10.1.{}.{}
+            +1.{:06} exit w{i} 0",
+            i / 250,
+            i % 250 + 1,
+            at + 1
+        )
+    });
+    each(&|i| format!("+1.{:06} exit m{i} 0\n+1.{0:06} rmdir n{i}", 600_000 + i * 100));
+    for tick in 2..10 {
+        writeln!(script, "+{tick} tick").expect("a string");
+    }
+    let crowd = Crowd::of(Limits::default().memory, &script);
+    let clean = crowd
+        .ends
+        .iter()
+        .filter(|end| **end == (Exit::Clean, TrafficAxis::Quiet))
+        .count();
+    assert_eq!((crowd.ends.len(), clean, crowd.dropped), (ALL.len(), ALL.len(), 0));
+}
+
 /// A signal to a worker that is too old to count has left an empty list behind, which others' stops need.
 #[test]
 fn an_empty_list_is_given_up_once() {
