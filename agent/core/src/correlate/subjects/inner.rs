@@ -5,8 +5,8 @@ use crate::ids::{Pid, Signal};
 use crate::termination::{InnerProcess, Role};
 use crate::time::Boot;
 
+use super::lists::push_one;
 use super::process::ProcessId;
-use super::push_one;
 
 /// See the module.
 #[derive(Debug, Default)]

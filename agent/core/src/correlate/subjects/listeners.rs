@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::push_one;
+use super::lists::push_one;
 use crate::event::Tcp;
 use crate::termination::ListenerClosed;
 use crate::time::Boot;

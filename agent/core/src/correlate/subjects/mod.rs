@@ -19,6 +19,7 @@ mod finish;
 mod inner;
 mod inside;
 mod listeners;
+mod lists;
 mod missed;
 mod observing;
 mod own_exits;
@@ -54,14 +55,6 @@ use missed::Missed;
 use observing::Observing;
 use subject::State;
 use weights::Weights;
-
-/// Most lists of a termination have one entry, and the standard library makes room for four at the first.
-fn push_one<T>(list: &mut Vec<T>, one: T) {
-    if list.capacity() == 0 {
-        list.reserve_exact(1);
-    }
-    list.push(one);
-}
 
 pub(super) use event::SubjectEvent;
 pub(super) use process::ProcessId;

@@ -9,8 +9,8 @@ use crate::time::Boot;
 use crate::tolerances::{BETWEEN_AGENTS, FOLD};
 
 use super::inner::InnerFacts;
+use super::lists::push_one;
 use super::process::{Candidate, ProcessId};
-use super::push_one;
 use super::traffic::Sockets;
 
 /// Of a signal's sender: mostly shared with the index.

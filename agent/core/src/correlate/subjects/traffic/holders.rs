@@ -1,7 +1,7 @@
 //! Which processes closed sockets.
 
 use super::super::connection::Use;
-use super::super::push_one;
+use super::super::lists::push_one;
 use crate::event::{Tcp, TcpOp, TcpState};
 use crate::ids::Pid;
 use crate::termination::Held;
