@@ -10,7 +10,11 @@ fn main() {
     println!("cargo::rerun-if-env-changed=EPITAPH_BPF_OBJECT");
     let object = match std::env::var_os("EPITAPH_BPF_OBJECT") {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/bpf/probes"),
+        None => {
+            let is_shipped = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+            let name = if is_shipped { "shipped" } else { "probes" };
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/bpf").join(name)
+        }
     };
     println!("cargo::rerun-if-changed={}", object.display());
     match object.canonicalize() {

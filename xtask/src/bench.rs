@@ -11,20 +11,24 @@ use pico_args::Arguments;
 
 use crate::{
     agent::{self, Built},
-    bpf, cluster, debian, done, go, shell,
+    bpf, cluster, debian,
+    dist::{self, Arch},
+    done, go, shell,
 };
 
 /// The page that has what the API server pays.
 const PAGE: &str = "docs/kubernetes.md";
 const END: &str = "<!-- end -->";
 
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 11] = [
     "core",
     "density",
     "signals",
     "connections",
     "exits",
     "agents",
+    "start",
+    "size",
     "journal",
     "attacks",
     "parts",
@@ -70,6 +74,10 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         None | Some("journal") => etcd(),
         _ => None,
     };
+    let programs = match only.as_deref() {
+        None | Some("size") => Some(programs()?),
+        _ => None,
+    };
     shell::log("measuring takes some minutes; an idle machine gives the best numbers");
     let status = Command::new(&cost)
         .arg(&epitaph)
@@ -77,11 +85,19 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .envs(etcd.map(|tools| ("EPITAPH_CLUSTER_TOOLS", tools)))
         .args(only)
         .args(object)
+        .args(programs.into_iter().flatten())
         .args(record.then(commit).transpose()?.into_iter().flatten())
         .env("PATH", shell::path())
         .status()
         .with_context(|| format!("running {}", cost.display()))?;
     Ok(shell::exit_code(status))
+}
+
+/// The program of the image and the one with all features, as they are installed.
+fn programs() -> Result<[PathBuf; 3]> {
+    let host = Arch::host()?;
+    let [of_pods, whole] = [dist::build_for_pods(host)?, dist::build(host)?].map(|dist| dist.program);
+    Ok(["--programs".into(), of_pods, whole])
 }
 
 /// What the results are recorded under.

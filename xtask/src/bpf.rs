@@ -1,4 +1,5 @@
-//! The probes' object: `target/bpf/probes`, which the agent's build script embeds.
+//! The probes' object, which the agent's build script embeds: `target/bpf/probes`, and for optimised builds `target/bpf/shipped`, which has no
+//! lines of source for the verifier's log.
 //!
 //! The BPF target has no prebuilt core library, so its source must match the compiler: a nightly with rust-src, or Debian's
 //! pair of packages. The linker must match the compiler's LLVM; it is built once per machine.
@@ -7,7 +8,11 @@ pub mod elf;
 mod linker;
 mod toolchain;
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context as _, Result, bail};
 use pico_args::Arguments;
@@ -30,7 +35,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the object, unless the one that is there came from the same sources, lock file and tools; its path.
+/// What an optimised build embeds.
+const SHIPPED: &str = "shipped";
+
+/// Builds the object and the one that is shipped, unless those that are there came from the same sources, lock file and tools; the path of
+/// the first.
 pub fn build() -> Result<PathBuf> {
     build_with(None)
 }
@@ -45,7 +54,9 @@ fn build_with(feature: Option<&str>) -> Result<PathBuf> {
     let object = shell::root().join("target/bpf").join(feature.unwrap_or("probes"));
     let stamp = object.with_extension("content");
     let content = content(&toolchain)?;
-    if object.is_file() && fs::read_to_string(&stamp).is_ok_and(|built| built == content) {
+    let shipped = feature.is_none().then(|| object.with_file_name(SHIPPED));
+    let is_there = object.is_file() && shipped.as_ref().is_none_or(|shipped| shipped.is_file());
+    if is_there && fs::read_to_string(&stamp).is_ok_and(|built| built == content) {
         shell::log("the probes are up to date");
         return Ok(object);
     }
@@ -78,11 +89,20 @@ fn build_with(feature: Option<&str>) -> Result<PathBuf> {
     }
     // The stamp goes first and comes last: an interrupted copy is not taken for a whole one.
     let _ = fs::remove_file(&stamp);
-    if fs::read(&object).ok().as_ref() != Some(&bytes) {
-        fs::write(&object, &bytes).with_context(|| format!("writing {}", object.display()))?;
+    if let Some(shipped) = shipped {
+        write(&shipped, &toolchain.without_lines(&built)?)?;
     }
+    write(&object, &bytes)?;
     fs::write(&stamp, content).with_context(|| format!("writing {}", stamp.display()))?;
     Ok(object)
+}
+
+/// A new time makes cargo build anew.
+fn write(object: &Path, bytes: &[u8]) -> Result<()> {
+    if fs::read(object).is_ok_and(|written| written == bytes) {
+        return Ok(());
+    }
+    fs::write(object, bytes).with_context(|| format!("writing {}", object.display()))
 }
 
 /// Clippy on the probes, where the toolchain has one of its own or Debian does.

@@ -62,14 +62,14 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,... [--tests TEST,...] | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve] | faults [NAME...]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,... [--tests TEST,...] | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev | --size] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--history JSON] [--self-test | --kill-agents | --starve] | faults [NAME...]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy (timing: those that a loaded machine can disturb); --tests: of them, the tests with these names; \
                 --repeat: so many runs in a row, beside so many busy loops (--loops), without a retry, with a row in docs/tiers.md; \
                 cluster: the stories on a real cluster; oldest: chart, agent and observer at the API server of Kubernetes 1.28; kernels: the same as the task `kernels`; fresh: the README's two commands \
                 (or COMMAND) in a minimal Debian root with git, gcc, this machine's rustup and stable toolchain (mounted read-only, \
                 as rustup would have installed it) and network settings; fails if a command starts a program that is not installed; \
-                image: the container image's digest through two builds, a registry and containerd, and its size (root); \
+                image: the container image's digest through two builds, a registry and containerd, and its size (root; --size: the program's size alone, by anybody); \
                 release: the artefacts of a release through two builds, a registry and a signature; \
                 platforms: `kubectl epitaph` built for Windows and checked for macOS; \
                 deb: the package installed, run and purged in an emulated Debian (root); \

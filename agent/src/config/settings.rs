@@ -239,7 +239,7 @@ pub const ALL: &[Setting] = &[
         about: "largest number of bytes that the agent keeps as evidence; every other limit holds within this one",
         set: |c, v| put_number(&mut c.limits.core.memory, v) },
     Setting { key: "limits.subjects", env: &["EPITAPH_LIMITS_SUBJECTS"], flag: None,
-        about: "largest number of containers and units known at once",
+        about: "largest number of containers and units known at once; `limits.memory` has room for 7168 in each 16 MiB",
         set: |c, v| put_number(&mut c.limits.core.subjects, v) },
     Setting { key: "limits.timelines", env: &["EPITAPH_LIMITS_TIMELINES"], flag: None,
         about: "largest number of terminations in progress at once",

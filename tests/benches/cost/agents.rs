@@ -16,10 +16,13 @@ use epitaph_core::ids::Pid;
 use epitaph_core::input::Input;
 use epitaph_tests::agent::Agent;
 use epitaph_tests::cgroup::Scope;
+use epitaph_tests::epitaph::Epitaph;
+use epitaph_tests::http::get;
+use epitaph_tests::service::Service;
 use epitaph_tests::sys::kill;
 use nix::libc::SIGTERM;
 
-use crate::stats::now;
+use crate::stats::{median, now};
 use crate::table::Table;
 use crate::target::{RECORDED, Target};
 
@@ -46,6 +49,47 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     memory(epitaph, table)?;
     storm(epitaph, table)?;
     database(epitaph, table)
+}
+
+/// From the start of the process until all probes are attached and it says so.
+pub fn start(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
+    const STARTS: usize = 9;
+    const GOAL: f64 = 0.3;
+    eprintln!("bench: {STARTS} starts of the agent");
+    let dir = tempfile::tempdir()?;
+    let epitaph = Epitaph::copied(epitaph, dir.path())?;
+    let mut seconds = Vec::new();
+    for _ in 0..STARTS {
+        let begin = now();
+        let mut agent = Service::begun(&epitaph, dir.path(), &[])?;
+        while !get(agent.port, "/readyz").is_ok_and(|(status, _)| status == 200) {
+            let waited = Duration::from_nanos(now() - begin);
+            ensure!(waited < TIMEOUT, "the agent is not ready after {waited:?}: {}", agent.log());
+            sleep(Duration::from_millis(1));
+        }
+        seconds.push((now() - begin) as f64 / 1e9);
+        agent.end(TIMEOUT)?;
+    }
+    let middle = median(&seconds);
+    table.goal(
+        "start of the agent until /readyz answers 200",
+        "<= 0.3 s",
+        format!("{middle:.2} s"),
+        middle <= GOAL,
+    );
+    Ok(())
+}
+
+/// Of the stripped programs: the image's, and the one with all features.
+pub fn size(of_pods: &Path, whole: &Path, table: &mut Table) -> anyhow::Result<()> {
+    for (what, program, goal) in [
+        ("the image's program", of_pods, 10_u64),
+        ("the program with all features", whole, 16),
+    ] {
+        let size = fs::metadata(program)?.len();
+        table.goal(what, &format!("<= {goal} MiB"), mib(size), size <= goal << 20);
+    }
+    Ok(())
 }
 
 /// What the agent itself pays for a container whose processes signal each other all day, as a database's do: its probes drop these

@@ -24,11 +24,16 @@ fn main() -> anyhow::Result<()> {
     let mut args: Vec<_> = std::env::args_os().skip(1).filter(|arg| arg != "--bench").collect();
     let record = args.iter().position(|arg| arg == "--record");
     let record = record.and_then(|at| args.drain(at..).nth(1)?.into_string().ok());
+    let programs = args.iter().position(|arg| arg == "--programs");
+    let programs: Vec<PathBuf> = programs.map_or_else(Vec::new, |at| args.drain(at..).skip(1).map(PathBuf::from).collect());
     let mut args = args.into_iter();
     let epitaph = args
         .next()
         .map(PathBuf::from)
-        .context("usage: cost EPITAPH [core | density | signals | connections | exits | agents | journal | attacks | parts OBJECT] [--record COMMIT]")?;
+        .context(
+            "usage: cost EPITAPH [core | density | signals | connections | exits | agents | start | journal | size | attacks | parts OBJECT] \
+                  [--programs OF_PODS WHOLE] [--record COMMIT]",
+        )?;
     let only = args.next();
     let object = args.next().map(PathBuf::from);
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only == part);
@@ -55,6 +60,12 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("agents") {
         agents::measure(&epitaph, &mut table)?;
+    }
+    if wanted("start") {
+        agents::start(&epitaph, &mut table)?;
+    }
+    if let [of_pods, whole] = &programs[..] {
+        agents::size(of_pods, whole, &mut table)?;
     }
     if wanted("journal") {
         journal::measure(&epitaph, &mut table)?;

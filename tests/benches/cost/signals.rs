@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use epitaph::source::kernel::{Kernel, Options, Programs};
 use epitaph_core::input::ProbeState;
-use epitaph_ebpf::Class;
+use epitaph_ebpf::{Class, watch};
 
 use crate::agents::Watch;
 use crate::stats::{median, median_of_pairs};
@@ -36,6 +36,8 @@ pub const PAUSE: Duration = Duration::from_millis(4);
 struct Costs {
     filtered: Vec<f64>,
     recorded: Vec<f64>,
+    /// Of first processes of containers, whose sockets the signal arms.
+    first: Vec<f64>,
 }
 
 impl Costs {
@@ -50,24 +52,43 @@ impl Costs {
         self.recorded.push(median(&recorded));
         Ok(())
     }
+
+    fn round_of_first(&mut self, containers: &[Target], mut between: impl FnMut()) -> anyhow::Result<()> {
+        let mut first = Vec::new();
+        for container in containers.iter().cycle().take(BURSTS) {
+            first.push(container.burst(RECORDED, BURST)?);
+            between();
+        }
+        self.first.push(median(&first));
+        Ok(())
+    }
 }
 
 pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     eprintln!("bench: kill(2) with nothing, an empty program, and the probes ({ROUNDS} rounds)");
-    let targets = (0..TARGETS).map(|_| Target::start()).collect::<anyhow::Result<Vec<_>>>()?;
+    let start = || (0..TARGETS).map(|_| Target::start()).collect::<anyhow::Result<Vec<_>>>();
+    let (targets, containers) = (start()?, start()?);
     let (mut none, mut empty, mut ours) = (Costs::default(), Costs::default(), Costs::default());
     for _ in 0..ROUNDS {
         none.round(&targets, || sleep(PAUSE))?;
+        none.round_of_first(&containers, || sleep(PAUSE))?;
         {
             let _kernel = load(PROBE, Programs::Empty)?;
             empty.round(&targets, || sleep(PAUSE))?;
+            empty.round_of_first(&containers, || sleep(PAUSE))?;
         }
         let mut kernel = load(PROBE, Programs::All)?;
+        for container in &containers {
+            let cgroup = container.cgroup()?;
+            kernel.watch(cgroup, watch::SELF, Some(cgroup))?;
+        }
         // Drained in between: what is timed is the probe, not its reader.
-        ours.round(&targets, || {
+        let mut drained = || {
             while kernel.drain(|_| {}) > 0 {}
             sleep(PAUSE);
-        })?;
+        };
+        ours.round(&targets, &mut drained)?;
+        ours.round_of_first(&containers, drained)?;
         ensure!(
             kernel.lost().is_empty(),
             "records were lost while the probes were timed: the ring buffer filled up"
@@ -77,17 +98,29 @@ pub fn measure(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
     let nanos = |ns: f64| format!("{ns:.0} ns");
 
     table.fact("kill(2) of an ignored signal, not watched", nanos(median(&none.recorded)));
-    let floor = median(&[over(&empty.filtered, &none.filtered), over(&empty.recorded, &none.recorded)]);
+    let floors = [
+        over(&empty.filtered, &none.filtered),
+        over(&empty.recorded, &none.recorded),
+        over(&empty.first, &none.first),
+    ];
+    let floor = median(&floors);
     table.fact("an empty program at the tracepoint adds", nanos(floor));
     let filtered = over(&ours.filtered, &none.filtered);
     table.fact("ours, a signal that the filter drops, adds", nanos(filtered));
     let recorded = over(&ours.recorded, &none.recorded);
     table.fact("ours, a recorded stop signal, adds", nanos(recorded));
+    let first = over(&ours.first, &none.first);
+    table.fact("the same to a container's first process adds", nanos(first));
     let mut ratio = |what: &str, goal: f64, ratio: f64| {
         table.goal(what, &format!("<= {goal}x"), format!("{ratio:.2}x"), ratio <= goal);
     };
     ratio("a dropped signal: ours / empty", 1.2, filtered / floor);
     ratio("a recorded signal: ours / empty", 5.0, recorded / floor);
+    ratio(
+        "a recorded signal to a container's first process: ours / empty",
+        5.0,
+        first / floor,
+    );
 
     whole(epitaph, &targets, table)
 }

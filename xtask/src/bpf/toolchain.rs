@@ -103,9 +103,19 @@ impl Toolchain {
 
     /// The object without the DWARF from which the linker made BTF: the kernel reads BTF only, and DWARF would be half of the object.
     pub fn without_dwarf(&self, object: &Path) -> Result<Vec<u8>> {
+        self.without(object, &[])
+    }
+
+    /// The same without the places of instructions in the source either, more than a half of the object. Only the verifier's log has them: a
+    /// program that calls no function needs no names of functions, and no program asks for relocations by BTF.
+    pub fn without_lines(&self, object: &Path) -> Result<Vec<u8>> {
+        self.without(object, &["--remove-section=.BTF.ext", "--remove-section=.rel.BTF.ext"])
+    }
+
+    fn without(&self, object: &Path, more: &[&str]) -> Result<Vec<u8>> {
         let to = object.with_extension("stripped");
         let mut objcopy = Command::new(linker::objcopy(llvm_major(&self.version)?)?);
-        objcopy.arg("--strip-debug").arg(object).arg(&to);
+        objcopy.arg("--strip-debug").args(more).arg(object).arg(&to);
         shell::run_quietly(&mut objcopy, "taking the DWARF out of the probes")?;
         fs::read(&to).with_context(|| format!("reading {}", to.display()))
     }

@@ -30,8 +30,11 @@ const BOUNDS: [(&str, u64, u64); 3] = [
 ];
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
-    let dev = args.contains("--dev");
+    let (dev, size) = (args.contains("--dev"), args.contains("--size"));
     done(args)?;
+    if size {
+        return of_program(&dist::build_for_pods(Arch::host()?)?.program);
+    }
     if !shell::is_root() {
         bail!("containerd needs root: run this task as root");
     }
@@ -178,6 +181,14 @@ fn is_for_pods(image: &Image) -> Result<()> {
     );
     log("the image's program is the one for pods");
     Ok(())
+}
+
+/// `--size`: the image's program alone, without containerd and without the build of the other one.
+fn of_program(program: &Path) -> Result<ExitCode> {
+    let [(what, goal, most), ..] = BOUNDS;
+    let size = length(program)?;
+    println!("{}", shown(what, size, goal, most));
+    Ok(if size <= most { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn sizes(image: &Image) -> Result<ExitCode> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{CgroupId, ContainerId, PodUid};
 
 pub use index::{Index, Question};
-pub(crate) use map::{Map, slim, table};
+pub(crate) use map::{Map, growth, slim, table};
 
 /// Runtime family, from the scope's prefix in the cgroup path; `Unnamed` with the cgroupfs driver, which gives none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

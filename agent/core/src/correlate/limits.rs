@@ -46,7 +46,7 @@ impl Default for Limits {
         Limits {
             // A busy node needs a tenth. With all else the agent stays far below the DaemonSet's limit.
             memory: 16 << 20,
-            // Far more than a node runs at once (110 pods by default, some hundred units).
+            // Far more than a node runs at once (110 pods by default, some hundred units). That memory has room for 7,168.
             subjects: 65_536,
             index_live: 65_536,
             timelines: 4_096,

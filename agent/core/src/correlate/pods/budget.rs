@@ -1,7 +1,7 @@
 //! The pods' part of the core's memory. What does not fit is reported early, with the reason that the Kubernetes context is
 //! incomplete; then the pods that are known least are dropped.
 
-use crate::attribute::table;
+use crate::attribute::{growth, table};
 use crate::ids::{ContainerId, PodUid};
 use crate::kubernetes::Request;
 use crate::termination::{ListenerClosed, OomKill, PortRefused, TerminationFacts};
@@ -32,12 +32,8 @@ impl Pods {
     }
 
     pub(super) fn is_over(&self, more: usize) -> bool {
-        let grows = if self.pods.len() < self.pods.capacity() {
-            0
-        } else {
-            table::<PodUid, Pod>(2 * self.pods.capacity() + 1) - table::<PodUid, Pod>(self.pods.capacity())
-        };
-        self.bytes() + more + if more > 0 { grows } else { 0 } > self.limits.pods_bytes()
+        let grows = if more > 0 { growth(&self.pods) } else { 0 };
+        self.bytes() + more + grows > self.limits.pods_bytes()
     }
 
     /// Reports and drops until all fits.

@@ -4,7 +4,7 @@
 //! about, and of no other. So the share of each shrinks as more terminations are in progress, and a small termination loses nothing
 //! to a large one.
 
-use crate::attribute::{slim, table};
+use crate::attribute::{growth, slim, table};
 use crate::ids::CgroupId;
 use crate::time::Boot;
 
@@ -42,9 +42,12 @@ impl Subjects {
     }
 
     /// Frees memory until `more` bytes fit: of the facts of who has most, and if no facts are left, of whole subjects, which then have
-    /// no verdict. False: nothing more can be freed.
+    /// no verdict. False: nothing more can be freed, or not enough for a new subject, for which nobody gives up facts in vain.
     pub(super) fn fit(&mut self, more: usize) -> bool {
         let most = self.limits.subjects_bytes();
+        if more > 0 && (self.bytes() + more).saturating_sub(self.weights.freed) > most {
+            return false;
+        }
         while self.bytes() + more > most {
             let Some((spare, own)) = self.weights.most() else {
                 return false;
@@ -72,13 +75,7 @@ impl Subjects {
 
     /// Whether another subject fits.
     pub(super) fn fits_another(&mut self) -> bool {
-        let (len, capacity) = (self.subjects.len(), self.subjects.capacity());
-        let grows = if len < capacity {
-            0
-        } else {
-            table::<CgroupId, State>(2 * capacity + 1) - table::<CgroupId, State>(capacity)
-        };
-        self.fit(grows + NEW)
+        self.fit(growth(&self.subjects) + NEW)
     }
 
     /// Memory of subjects that are gone.

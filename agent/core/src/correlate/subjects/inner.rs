@@ -5,6 +5,7 @@ use crate::ids::{Pid, Signal};
 use crate::termination::{InnerProcess, Role};
 use crate::time::Boot;
 
+use super::lists::push_one;
 use super::process::ProcessId;
 
 /// See the module.
@@ -70,7 +71,7 @@ impl InnerFacts {
         }
         let fits = self.signals.len() < cap;
         match fits {
-            true => self.signals.push(new),
+            true => push_one(&mut self.signals, new),
             false => self.over_cap += 1,
         }
         fits
@@ -86,7 +87,7 @@ impl InnerFacts {
         }
         let fits = self.entries.len() < cap;
         match fits {
-            true => self.entries.push(new),
+            true => push_one(&mut self.entries, new),
             false => self.over_cap += 1,
         }
         fits

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::lists::push_one;
 use crate::event::Tcp;
 use crate::termination::ListenerClosed;
 use crate::time::Boot;
@@ -46,7 +47,7 @@ impl Listeners {
         }
         let has_room = self.closed.len() < LISTENERS;
         if has_room {
-            self.closed.push(closed);
+            push_one(&mut self.closed, closed);
         }
         has_room
     }

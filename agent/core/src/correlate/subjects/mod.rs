@@ -19,6 +19,7 @@ mod finish;
 mod inner;
 mod inside;
 mod listeners;
+mod lists;
 mod missed;
 mod observing;
 mod own_exits;

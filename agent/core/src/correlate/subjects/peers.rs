@@ -53,7 +53,12 @@ impl Known {
 
     /// Bytes beyond its own size.
     pub fn bytes(&self) -> usize {
-        table::<IpAddr, u64>(self.connections.capacity())
+        Known::table(self.connections.capacity())
+    }
+
+    /// Bytes of a table with that capacity.
+    pub const fn table(capacity: usize) -> usize {
+        table::<IpAddr, u64>(capacity)
     }
 }
 

@@ -24,6 +24,7 @@ use super::timeline::{SignalFact, Timeline};
 
 use listed::Listed;
 pub(super) use listed::{NOT_LISTED, Place, Rank};
+pub(super) use memory::Weight;
 pub(super) use rare::EVIDENCE;
 use rare::{Apart, Rare};
 pub(super) use wrapped::Others;
@@ -343,6 +344,9 @@ impl State {
             .any(|(_, known)| known.task.tgid == exit.task.tgid && known.task.start == exit.task.start)
         {
             return;
+        }
+        if self.exits.capacity() == 0 {
+            self.exits.reserve_exact(1);
         }
         // A main process that is known only after so many later exits never seems to exit: its verdict is `unknown`.
         self.exits.push_back((at, *exit));

@@ -9,6 +9,7 @@ use crate::time::Boot;
 use crate::tolerances::{BETWEEN_AGENTS, FOLD};
 
 use super::inner::InnerFacts;
+use super::lists::push_one;
 use super::process::{Candidate, ProcessId};
 use super::traffic::Sockets;
 
@@ -101,7 +102,7 @@ impl Timeline {
             return true;
         }
         if self.signals.len() < cap {
-            self.signals.push(fact);
+            push_one(&mut self.signals, fact);
             return true;
         }
         self.over_cap += 1;
@@ -128,7 +129,7 @@ impl Timeline {
             return true;
         }
         if self.delivers.len() < cap {
-            self.delivers.push((at, deliver));
+            push_one(&mut self.delivers, (at, deliver));
             return true;
         }
         self.over_cap += 1;
@@ -153,7 +154,7 @@ impl Timeline {
             self.over_cap += 1;
             return false;
         }
-        self.ooms.push(fact);
+        push_one(&mut self.ooms, fact);
         true
     }
 
@@ -205,6 +206,12 @@ impl Timeline {
         let has_facts =
             self.signals.capacity() > 1 || self.delivers.capacity() > 0 || self.ooms.capacity() > 0 || self.inside.bytes() > 0;
         has_facts || self.sockets.is_squeezable()
+    }
+
+    /// Bytes that [`Timeline::squeeze`] frees at last: the runtime's stop signal stays.
+    pub fn freed(&self) -> usize {
+        let facts = self.facts_bytes().saturating_sub(size_of::<SignalFact>() + TEXTS);
+        facts + self.sockets.freed()
     }
 
     /// Frees memory, of what takes most. Returns the number of dropped facts, which count as over the cap.

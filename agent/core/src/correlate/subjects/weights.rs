@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::CgroupId;
 
-use super::subject::{NOT_LISTED, State};
+use super::subject::{NOT_LISTED, State, Weight};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(super) struct Weights {
     order: BTreeSet<(usize, usize, CgroupId)>,
     /// Bytes of all subjects together beyond their slots.
     pub total: usize,
+    /// Of these, bytes that all subjects together give up at least.
+    pub freed: usize,
     /// A subject has more bytes than when it was last made sure that all fit.
     grew: bool,
 }
@@ -23,9 +25,10 @@ impl Weights {
 
     /// Counts a subject's bytes again.
     pub fn weigh(&mut self, own: CgroupId, state: &mut State) {
-        let (bytes, spare) = state.weigh();
+        let Weight { bytes, spare, freed } = state.weigh();
         let weighed = std::mem::replace(&mut state.listed.weighed, bytes);
         self.total = self.total - weighed + bytes;
+        self.freed = self.freed - std::mem::replace(&mut state.listed.freed, freed) + freed;
         self.grew |= bytes > weighed;
         let before = std::mem::replace(&mut state.listed.spare, spare);
         if (spare, bytes) != (before, weighed) {
@@ -39,7 +42,8 @@ impl Weights {
         let listed = &mut state.listed;
         self.order.remove(&(listed.spare, listed.weighed, own));
         self.total -= listed.weighed;
-        (listed.weighed, listed.spare) = (0, NOT_LISTED);
+        self.freed -= listed.freed;
+        (listed.weighed, listed.spare, listed.freed) = (0, NOT_LISTED, 0);
     }
 
     /// Who can give most, and how many bytes.
@@ -82,6 +86,8 @@ mod tests {
                     all.sort_unstable();
                     prop_assert!(subjects.weights.order.iter().eq(&all));
                     prop_assert_eq!(subjects.weights.total, all.iter().map(|(_, weighed, _)| weighed).sum::<usize>());
+                    let freed = subjects.subjects.values().map(|state| state.listed.freed).sum::<usize>();
+                    prop_assert_eq!(subjects.weights.freed, freed);
                 }
             }
         }

@@ -1,10 +1,14 @@
 //! What the core drops for lack of room makes a verdict unknown, for the subject that it could concern; never cleaner.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::{container, script};
+use crate::attribute::Question;
 use crate::correlate::{Correlator, Limits};
-use crate::report::Report;
+use crate::event::Event;
+use crate::input::{CgroupFact, Input};
+use crate::report::{Answers, DropReason, Report};
 use crate::time::Boot;
 use crate::verdict::{Exit, TrafficAxis};
 
@@ -17,7 +21,7 @@ fn limited(limits: Limits, script: &str) -> Vec<Report> {
         out.extend(correlator.handle(at, input).reports);
     }
     let last = Boot(last.0 + 3_000_000_000);
-    out.extend(correlator.handle(last, crate::input::Input::Tick).reports);
+    out.extend(correlator.handle(last, Input::Tick).reports);
     out
 }
 
@@ -385,4 +389,183 @@ fn a_container_that_was_refused_at_first_is_unknown() {
         })
         .collect();
     assert_eq!(exits.last(), Some(&(Exit::Unknown, TrafficAxis::Unknown)), "{exits:?}");
+}
+
+/// What a node full of containers leads to.
+#[derive(Default)]
+struct Crowd {
+    /// The most containers that were known.
+    known: usize,
+    /// What was dropped for lack of memory, but for names, which are looked up again.
+    dropped: u64,
+    ends: Vec<(Exit, TrafficAxis)>,
+}
+
+impl Crowd {
+    fn of(memory: usize, script: &str) -> Crowd {
+        let mut core = Correlator::new(Limits {
+            memory,
+            ..Limits::default()
+        });
+        let mut crowd = Crowd::default();
+        let mut paths = HashMap::new();
+        for (at, input) in script::parse(script).inputs {
+            if let Input::Kernel {
+                event: Event::CgroupMkdir(made),
+                ..
+            } = &input
+            {
+                paths.insert(made.cgroup, made.path.clone().expect("a path"));
+            }
+            for question in core.questions(&input) {
+                let Question::Cgroup(cgroup) = question else { continue };
+                let Some(path) = paths.get(&cgroup) else { continue };
+                crowd.add(core.handle(at, Input::Cgroup(CgroupFact::of(cgroup, Ok(path.clone())))));
+            }
+            crowd.add(core.handle(at, input));
+            crowd.known = crowd.known.max(core.sizes().0);
+        }
+        crowd
+    }
+
+    fn add(&mut self, answers: Answers) {
+        for report in answers.reports {
+            match report {
+                Report::Terminated(of) => self.ends.push((of.verdict.exit, of.verdict.traffic)),
+                Report::Dropped {
+                    reason: DropReason::IndexCap,
+                    ..
+                } => {}
+                Report::Dropped { count, .. } => self.dropped += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A container that is being stopped, and `others` besides, of which the last begins meanwhile.
+fn stopped_among(others: usize) -> String {
+    let other = |i: usize, at: &str| {
+        let pid = 1_000 + i;
+        format!("{at} mkdir n{i}\nproc m{i} in=n{i} pid={pid} ns=1 start={at} parent=shim comm=app\n{at}1 exec m{i}\n")
+    };
+    let before: String = (1..others).map(|i| other(i, "+0.1")).collect();
+    container(&format!(
+        "
+        {before}
+        +1 TERM runc -> main handler
+        +1.001 enter main TERM
+        {}
+        +2 exit main 0
+        +2.3 rmdir app
+        +4.5 tick
+        ",
+        other(0, "+1.5")
+    ))
+}
+
+/// The map of so many is full, and doubles.
+#[test]
+fn a_full_map_of_containers_takes_another_one_in() {
+    let crowd = Crowd::of(Limits::default().memory, &stopped_among(3_584));
+    assert_eq!((crowd.known, crowd.dropped), (3_585, 0));
+    assert_eq!(crowd.ends, [(Exit::Clean, TrafficAxis::Quiet)]);
+}
+
+/// For the double of this map there is no room, whoever gives up facts: docs/limits/scale.md has the number.
+#[test]
+fn a_container_that_cannot_fit_costs_the_others_nothing() {
+    let crowd = Crowd::of(Limits::default().memory, &stopped_among(7_168));
+    assert_eq!((crowd.known, crowd.dropped), (7_168, 1), "the exec of the last one");
+    assert_eq!(crowd.ends, [(Exit::Clean, TrafficAxis::Quiet)]);
+}
+
+/// All in one second, each step of all before the next step.
+#[test]
+fn two_thousand_containers_that_end_at_once_are_judged() {
+    const ALL: std::ops::Range<usize> = 0..2_000;
+    let mut script = String::new();
+    let mut each = |line: &dyn Fn(usize) -> String| {
+        for i in ALL {
+            writeln!(script, "{}", line(i)).expect("a string");
+        }
+    };
+    each(&|i| {
+        format!(
+            "+0.{i:04} mkdir n{i}
+            proc m{i} in=n{i} pid={} ns=1 start=+0.{i:04} parent=shim comm=server
+            proc w{i} in=n{i} pid={} ns=7 start=+0.{i:04}1 parent=m{i} comm=worker
+            +0.{i:04}1 exec m{i}
+            +0.{i:04}2 exec w{i}",
+            10_000 + i,
+            20_000 + i
+        )
+    });
+    each(&|i| format!("+1.{:06} TERM runc -> m{i} handler armed", i * 100));
+    each(&|i| {
+        let at = 200_000 + i * 100;
+        format!(
+            "+1.{at:06} enter m{i} TERM
+            +1.{:06} TERM m{i} -> w{i} handler already-armed
+            +1.{:06} enter w{i} TERM",
+            at + 1,
+            at + 2
+        )
+    });
+    each(&|i| {
+        let at = 400_000 + i * 100;
+        format!(
+            "+1.{at:06} tcp n{i} closed 80 server=10.1.{}.{}
+            +1.{:06} exit w{i} 0",
+            i / 250,
+            i % 250 + 1,
+            at + 1
+        )
+    });
+    each(&|i| format!("+1.{:06} exit m{i} 0\n+1.{0:06} rmdir n{i}", 600_000 + i * 100));
+    for tick in 2..10 {
+        writeln!(script, "+{tick} tick").expect("a string");
+    }
+    let crowd = Crowd::of(Limits::default().memory, &script);
+    let clean = crowd
+        .ends
+        .iter()
+        .filter(|end| **end == (Exit::Clean, TrafficAxis::Quiet))
+        .count();
+    assert_eq!((crowd.ends.len(), clean, crowd.dropped), (ALL.len(), ALL.len(), 0));
+}
+
+/// A signal to a worker that is too old to count has left an empty list behind, which others' stops need.
+#[test]
+fn an_empty_list_is_given_up_once() {
+    let mut script = container(
+        "
+        proc worker in=app pid=101 ns=7 start=+0.1 parent=main comm=worker
+        +0.1 exec worker
+        +1 TERM bash -> worker handler unarmed
+        +9 CHLD bash -> worker default unarmed
+        ",
+    );
+    for i in 0..6 {
+        write!(
+            script,
+            "
+            +10.{i} mkdir n{i}
+            proc m{i} in=n{i} pid={} ns=1 start=+10.{i} parent=shim comm=app
+            +10.{i}1 exec m{i}
+            +11.{i} TERM runc -> m{i} handler
+            ",
+            200 + i
+        )
+        .expect("a string");
+    }
+    for memory in (8_000..30_000).step_by(200) {
+        limited(
+            Limits {
+                memory,
+                ..Limits::default()
+            },
+            &script,
+        );
+    }
 }

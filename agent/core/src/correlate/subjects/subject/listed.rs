@@ -12,6 +12,8 @@ pub(in crate::correlate::subjects) struct Listed {
     pub weighed: usize,
     /// Of these, bytes that it can give up.
     pub spare: usize,
+    /// Of these, bytes that are free for others then.
+    pub freed: usize,
     /// The subject's timer, if it has one.
     pub due: Option<Boot>,
     pub touched: Option<Boot>,
@@ -24,6 +26,7 @@ impl Default for Listed {
         Listed {
             weighed: 0,
             spare: NOT_LISTED,
+            freed: 0,
             due: None,
             touched: None,
             place: Place::default(),

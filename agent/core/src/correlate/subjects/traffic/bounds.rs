@@ -7,7 +7,7 @@ use crate::attribute::table;
 use crate::termination::Count;
 use crate::time::Boot;
 
-use super::Sockets;
+use super::{Known, Sockets};
 use crate::correlate::subjects::connection::{Connection, Pair, count};
 
 impl Sockets {
@@ -121,6 +121,13 @@ impl Sockets {
         let lists = self.accepted.capacity() * size_of::<Boot>() + self.served.capacity() * size_of::<SocketAddr>();
         let lists = lists + self.holders.bytes() + self.listeners.bytes() + self.known.bytes();
         table::<Pair, Connection>(self.connections.capacity()) + lists
+    }
+
+    /// Bytes that [`Sockets::squeeze`] frees at last: the peers of merged connections may stay.
+    pub fn freed(&self) -> usize {
+        let capacity = self.connections.capacity();
+        let accepted = self.accepted.capacity() * size_of::<Boot>();
+        table::<Pair, Connection>(capacity) - Known::table(capacity) + accepted
     }
 
     /// Whether [`Sockets::squeeze`] frees anything.

@@ -1,6 +1,7 @@
 //! Which processes closed sockets.
 
 use super::super::connection::Use;
+use super::super::lists::push_one;
 use crate::event::{Tcp, TcpOp, TcpState};
 use crate::ids::Pid;
 use crate::termination::Held;
@@ -46,7 +47,7 @@ impl Holders {
             return;
         }
         if known.is_none() {
-            self.of.push((tcp.tgid, Holder::default()));
+            push_one(&mut self.of, (tcp.tgid, Holder::default()));
         }
         let holder = &mut self.of[place].1;
         holder.last = holder.last.max(at);
