@@ -40,9 +40,9 @@ impl Runs {
         self.0.len()
     }
 
-    /// One agent observed all of it.
-    pub fn saw(&self, begin: u64, end: u64) -> bool {
-        self.0.iter().any(|(ready, until)| *ready <= begin && end <= *until)
+    /// Some agent observed at a moment of that time. The journal makes the rest whole.
+    pub fn met(&self, begin: u64, end: u64) -> bool {
+        self.0.iter().any(|(ready, until)| *ready <= end && begin <= *until)
     }
 }
 
@@ -207,4 +207,18 @@ fn is_ready(address: SocketAddr) -> bool {
         Ok(answer)
     };
     asked().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_saw_a_part_has_met_it() {
+        let runs = Runs(vec![(10, 20), (30, 40)]);
+        assert!(runs.met(5, 10) && runs.met(20, 25) && runs.met(15, 35) && runs.met(0, 50));
+        assert!(!runs.met(21, 29) && !runs.met(0, 9) && !runs.met(41, 50));
+        // Killed within the margin of its start: nothing is sure to be in its journal.
+        assert!(!Runs(vec![(10, 8)]).met(9, 9));
+    }
 }

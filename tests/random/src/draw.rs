@@ -4,7 +4,9 @@ use fastrand::Rng;
 use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::entry;
-use crate::history::{Bind, Client, Closes, Handling, History, Kill, Pool, Program, Reaction, Stop, Target, Wrapper};
+use crate::history::{
+    Bind, Client, Closes, Deed, Eater, Handling, History, Kill, Master, Pool, Program, Reaction, Stop, Target, Wrapper,
+};
 
 const WRAPPERS: [Wrapper; 17] = [
     Wrapper::Sh,
@@ -26,11 +28,73 @@ const WRAPPERS: [Wrapper; 17] = [
     Wrapper::Supervisord,
 ];
 
+/// A change of a history that was drawn, by a generator of its own: the other values of a seed are what they were before there was such
+/// a draw.
+#[derive(Clone, Copy, Debug)]
+pub struct Extra {
+    pub name: &'static str,
+    /// The product fault that it shows, and that is not mended: only `--all-draws` draws it.
+    pub shows: Option<&'static str>,
+    change: fn(&mut Rng, &mut History),
+}
+
+pub const EXTRAS: [Extra; 11] = [
+    extra("serving-pool", None, serving_pool),
+    extra("two-parties", None, two_parties),
+    extra("second-stop", None, second_stop),
+    extra("raise-after", None, raise_after),
+    extra("lingers", None, lingers),
+    extra(
+        "next-life",
+        Some(
+            "after an earlier life of a supervised program, a few refused clients of the stop are not counted, once in some hundred histories",
+        ),
+        next_life,
+    ),
+    extra("oom", None, oom),
+    extra(
+        "pool-exits",
+        Some("what the processes of a pool cut while the program exits by itself is not seen, and traffic is `quiet`"),
+        pool_exits,
+    ),
+    extra(
+        "raise-after-read",
+        Some("a program that reads its stop signal without a handler, and raises it again after its work, is blamed"),
+        raise_after_read,
+    ),
+    extra(
+        "other-stops-first",
+        Some("what the stop of another party led to, some 100 ms before the runtime's own, is not counted"),
+        other_stops_first,
+    ),
+    extra(
+        "struck-program",
+        Some(
+            "without a pid namespace, a daemon in its shutdown that the runtime kills after the first process's exit is not seen",
+        ),
+        struck_program,
+    ),
+];
+
+const fn extra(name: &'static str, shows: Option<&'static str>, change: fn(&mut Rng, &mut History)) -> Extra {
+    Extra { name, shows, change }
+}
+
+/// Which of [`EXTRAS`] a run draws.
+#[derive(Clone, Copy, Debug)]
+pub enum Draws {
+    /// What shows no fault that is known.
+    Everyday,
+    All,
+    /// Each history has this one.
+    Only(Extra),
+}
+
 /// The history of `seed`, of the wrappers that `may` run here.
-pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
+pub fn history(seed: u64, draws: Draws, may: impl Fn(Wrapper) -> bool) -> History {
     let rng = &mut Rng::with_seed(seed);
     let entry = entry(rng);
-    let history = History {
+    let mut history = History {
         entry,
         pid_namespace: rng.u8(..100) < 75,
         own_network: rng.u8(..100) < 75,
@@ -43,6 +107,14 @@ pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
         lead_ms: rng.u32(50..500),
         stop: stop(rng),
     };
+    let rng = &mut Rng::with_seed(seed ^ 0x6578_7472_6173);
+    let extra = match draws {
+        Draws::Only(extra) => Some(extra),
+        _ => EXTRAS.get(rng.usize(..3 * EXTRAS.len())).copied(),
+    };
+    if let Some(extra) = extra.filter(|extra| extra.shows.is_none() || !matches!(draws, Draws::Everyday)) {
+        (extra.change)(rng, &mut history);
+    }
     // What is supervised starts again: the end of the program is not the end of the container.
     let is_supervised = history.entry.iter().any(|wrapper| wrapper.supervises());
     let stop = match history.stop {
@@ -55,6 +127,7 @@ pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
             grace_ms: 1_500,
             kill: Kill::Cgroup,
             frozen: false,
+            again_ms: None,
         },
         other => other,
     };
@@ -76,8 +149,154 @@ pub fn history(seed: u64, may: impl Fn(Wrapper) -> bool) -> History {
 }
 
 /// As [`history`], on this machine.
-pub fn here(seed: u64) -> History {
-    history(seed, entry::is_here)
+pub fn here(seed: u64, draws: Draws) -> History {
+    history(seed, draws, entry::is_here)
+}
+
+fn serving_pool(rng: &mut Rng, history: &mut History) {
+    let master = pick(rng, &[Master::Forwards, Master::Forgets, Master::Exits]);
+    let drains = rng.bool();
+    // See `pool_exits`.
+    let ends_well = master == Master::Exits || master == Master::Forwards && drains;
+    let master = if history.stop == Stop::Exit && ends_well {
+        Master::Forgets
+    } else {
+        master
+    };
+    history.program.pool = Pool::Serving { master, drains };
+    if !matches!(history.bind, Bind::V4 | Bind::V6 | Bind::Any) {
+        history.bind = Bind::V4;
+    }
+    if history.clients.is_empty() {
+        history.clients.push(client(rng));
+    }
+}
+
+fn pool_exits(rng: &mut Rng, history: &mut History) {
+    serving_pool(rng, history);
+    let (master, drains) = pick(
+        rng,
+        &[(Master::Exits, false), (Master::Exits, true), (Master::Forwards, true)],
+    );
+    history.program.pool = Pool::Serving { master, drains };
+    history.stop = Stop::Exit;
+}
+
+fn two_parties(rng: &mut Rng, history: &mut History) {
+    let signal = pick(rng, &[SIGTERM, SIGTERM, SIGTERM, SIGINT, SIGQUIT, SIGUSR1]);
+    let runtime = Deed::Runtime(signal);
+    let [stranger, by_stranger] = [signal, SIGKILL].map(|signal| Deed::Stranger {
+        signal,
+        target: Target::Main,
+    });
+    let to_program = Deed::Stranger {
+        signal: pick(rng, &[signal, SIGKILL]),
+        target: Target::Program,
+    };
+    let (first, second) = pick(
+        rng,
+        &[
+            (runtime, by_stranger),
+            (runtime, by_stranger),
+            (runtime, stranger),
+            (runtime, Deed::Inside(SIGTERM)),
+            (runtime, Deed::Runtime(SIGKILL)),
+            (runtime, to_program),
+            (stranger, Deed::Runtime(SIGKILL)),
+            (stranger, by_stranger),
+            (Deed::Inside(signal), by_stranger),
+        ],
+    );
+    let after_ms = rng.u32(5..700);
+    history.stop = Stop::Two { first, after_ms, second };
+}
+
+fn other_stops_first(rng: &mut Rng, history: &mut History) {
+    let signal = pick(rng, &[SIGTERM, SIGTERM, SIGTERM, SIGINT, SIGQUIT]);
+    let stranger = Deed::Stranger {
+        signal,
+        target: Target::Main,
+    };
+    history.stop = Stop::Two {
+        first: pick(rng, &[stranger, stranger, Deed::Inside(signal)]),
+        after_ms: rng.u32(5..700),
+        second: Deed::Runtime(signal),
+    };
+}
+
+fn second_stop(rng: &mut Rng, history: &mut History) {
+    history.stop = Stop::Runtime {
+        signal: pick(rng, &[SIGTERM, SIGTERM, SIGINT]),
+        grace_ms: rng.u32(900..1_500),
+        kill: pick(rng, &[Kill::Main, Kill::Cgroup]),
+        frozen: false,
+        again_ms: Some(rng.u32(5..800)),
+    };
+    if rng.bool() {
+        history.program.handling = pick(rng, &[Handling::Handler, Handling::SignalFd, Handling::SigWait]);
+        history.program.reaction = Reaction::Second;
+    }
+}
+
+fn raise_after(rng: &mut Rng, history: &mut History) {
+    if rng.u8(..3) == 0 {
+        history.entry.push(Wrapper::TrapRaises);
+    } else {
+        history.program.handling = Handling::Handler;
+        history.program.reaction = Reaction::ReRaiseAfter;
+    }
+}
+
+fn raise_after_read(rng: &mut Rng, history: &mut History) {
+    history.program.handling = pick(rng, &[Handling::SignalFd, Handling::SigWait]);
+    history.program.reaction = Reaction::ReRaiseAfter;
+}
+
+fn lingers(rng: &mut Rng, history: &mut History) {
+    let ms = pick(rng, &[0, 200, 400, 900, 1_500, 2_500]);
+    let place = rng.usize(..=history.entry.len());
+    history.entry.insert(place, Wrapper::Lingers { ms, zero: rng.bool() });
+    // Mostly the wrapper's own end.
+    if rng.bool() {
+        history.stop = pick(rng, &[Stop::Exit, Stop::Exit, Stop::Fault]);
+    }
+}
+
+/// A supervised program ends, and starts again; the stop follows.
+fn next_life(rng: &mut Rng, history: &mut History) {
+    if !history.entry.iter().any(|wrapper| wrapper.supervises()) {
+        let supervisor = pick(rng, &[Wrapper::Runit, Wrapper::S6, Wrapper::Supervisord]);
+        history.entry.insert(0, supervisor);
+    }
+    history.stop = Stop::Two {
+        first: pick(rng, &[Deed::Exit, Deed::Exit, Deed::Fault]),
+        after_ms: rng.u32(50..2_000),
+        second: Deed::Runtime(SIGTERM),
+    };
+}
+
+/// A stranger stops the program, and then the runtime the container.
+fn struck_program(rng: &mut Rng, history: &mut History) {
+    history.stop = Stop::Two {
+        first: Deed::Stranger {
+            signal: pick(rng, &[SIGTERM, SIGTERM, SIGINT, SIGKILL]),
+            target: Target::Program,
+        },
+        after_ms: rng.u32(50..2_000),
+        second: Deed::Runtime(SIGTERM),
+    };
+    if rng.bool() && !history.entry.iter().any(|wrapper| wrapper.supervises()) {
+        let supervisor = pick(rng, &[Wrapper::Runit, Wrapper::S6, Wrapper::Supervisord]);
+        history.entry.insert(0, supervisor);
+    }
+}
+
+fn oom(rng: &mut Rng, history: &mut History) {
+    let eater = pick(rng, &[Eater::Program, Eater::Worker]);
+    if eater == Eater::Worker {
+        history.program.pool = Pool::Busy;
+    }
+    history.stop = Stop::Oom(eater);
 }
 
 fn entry(rng: &mut Rng) -> Vec<Wrapper> {
@@ -155,6 +374,7 @@ fn stop(rng: &mut Rng) -> Stop {
             grace_ms: rng.u32(700..1_200),
             kill,
             frozen: rng.u8(..12) == 0,
+            again_ms: None,
         },
         10..=11 => Stop::Force(kill),
         12 => Stop::Inside {
@@ -182,15 +402,18 @@ mod tests {
     #[test]
     fn a_seed_is_a_history() {
         for seed in 0..100 {
-            assert_eq!(history(seed, |_| true), history(seed, |_| true));
+            assert_eq!(history(seed, Draws::All, |_| true), history(seed, Draws::All, |_| true));
         }
-        assert_ne!(history(1, |_| true), history(2, |_| true));
+        assert_ne!(history(1, Draws::All, |_| true), history(2, Draws::All, |_| true));
     }
 
     #[test]
     fn what_this_machine_lacks_changes_nothing_else() {
         for seed in 0..200 {
-            let (with, without) = (history(seed, |_| true), history(seed, |wrapper| wrapper != Wrapper::Tini));
+            let (with, without) = (
+                history(seed, Draws::All, |_| true),
+                history(seed, Draws::All, |wrapper| wrapper != Wrapper::Tini),
+            );
             assert!(!without.entry.contains(&Wrapper::Tini));
             assert_eq!(
                 History {
@@ -209,7 +432,7 @@ mod tests {
     fn no_supervisor_starts_one_daemon_after_the_other() {
         let mut supervised = 0;
         for seed in 0..2_000 {
-            let entry = history(seed, |_| true).entry;
+            let entry = history(seed, Draws::All, |_| true).entry;
             if let Some(place) = entry.iter().position(|wrapper| wrapper.supervises()) {
                 assert!(!entry[place..].contains(&Wrapper::DoubleFork), "{seed}: {entry:?}");
                 supervised += 1;
@@ -230,18 +453,37 @@ mod tests {
                 stop,
                 bind,
                 ..
-            } = history(seed, |_| true);
-            drawn.extend(entry.iter().map(|wrapper| format!("{wrapper:?}")));
+            } = history(seed, Draws::All, |_| true);
+            let of = |value: String| value.split([' ', '(']).next().unwrap_or_default().to_owned();
+            drawn.extend(entry.iter().map(|wrapper| of(format!("{wrapper:?}"))));
             drawn.insert(format!("{:?}", program.handling));
             drawn.insert(format!("closes by {:?}", program.closes));
-            drawn.insert(format!("pool {:?}", program.pool));
+            drawn.insert(of(format!("pool:{:?}", program.pool)));
             drawn.insert(format!("{bind:?}"));
-            let of = |value: String| value.split([' ', '(']).next().unwrap_or_default().to_owned();
             drawn.insert(of(format!("{:?}", program.reaction)));
             drawn.extend(clients.iter().map(|client| of(format!("{client:?}"))));
             drawn.insert(of(format!("stop:{stop:?}")));
         }
-        // 17 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 6 reactions, 6 clients, 6 ends, 3 pools.
-        assert_eq!(drawn.len(), 17 + 7 + 3 + 5 + 6 + 6 + 6 + 3, "{drawn:?}");
+        // 19 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 7 reactions, 6 clients, 8 ends, 4 pools.
+        assert_eq!(drawn.len(), 19 + 7 + 3 + 5 + 7 + 6 + 8 + 4, "{drawn:?}");
+    }
+
+    /// A third of all histories has one; the others are what they were before.
+    #[test]
+    fn a_later_draw_changes_only_the_histories_that_have_it() {
+        let plain = |seed| {
+            let none = |_: &mut Rng, _: &mut History| {};
+            history(seed, Draws::Only(extra("none", None, none)), |_| true)
+        };
+        let same = (0..3_000)
+            .filter(|seed| history(*seed, Draws::All, |_| true) == plain(*seed))
+            .count();
+        assert!((1_850..2_200).contains(&same), "{same}");
+        for extra in EXTRAS {
+            let changed = (0..200)
+                .filter(|seed| history(*seed, Draws::Only(extra), |_| true) != plain(*seed))
+                .count();
+            assert!(changed > 150, "{}: {changed}", extra.name);
+        }
     }
 }

@@ -43,6 +43,13 @@ fn wrapped(wrapper: Wrapper, me: &str, files: &Path, inner: Vec<String>) -> Resu
             outer.extend(words(&[me, "double-fork"]));
             outer
         }
+        Wrapper::TrapRaises => sh(&format!(
+            "for s in {SIGNALS}; do trap \"kill -TERM \\$c; wait \\$c; trap - $s; kill -$s $$\" $s; done; \"$@\" & c=$!; wait $c; exit $?"
+        )),
+        Wrapper::Lingers { ms, zero } => {
+            let code = if zero { "0" } else { "$c" };
+            sh(&format!("\"$@\"; c=$?; sleep {}.{:03}; exit {code}", ms / 1_000, ms % 1_000))
+        }
         Wrapper::Runit | Wrapper::S6 | Wrapper::Supervisord => Vec::new(),
     };
     outer.extend(inner);

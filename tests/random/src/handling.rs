@@ -10,6 +10,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::history::{Handling, Program, Reaction};
+use crate::sys::boot_now;
 
 /// The write end of the pipe from the handler, and the log.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
@@ -22,11 +23,12 @@ pub fn logs_itself(handling: Handling) -> bool {
     matches!(handling, Handling::Handler | Handling::LateHandler)
 }
 
-/// Sets up what `program` does about `signals`; a byte for each that it reads comes out of the pipe, if it reads any.
+/// Sets up what `program` does about `signals`; the number of each that it reads comes out of the pipe, a byte, if it reads any. A
+/// handler logs if it has a `log`.
 ///
 /// # Errors
 /// A system call fails.
-pub fn install(program: &Program, signals: &[i32], log: &File) -> Result<Option<PipeReader>> {
+pub fn install(program: &Program, signals: &[i32], log: Option<&File>) -> Result<Option<PipeReader>> {
     let (reader, mut writer) = std::io::pipe()?;
     let signals: Vec<Signal> = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
     let set: SigSet = signals.iter().copied().collect();
@@ -42,7 +44,9 @@ pub fn install(program: &Program, signals: &[i32], log: &File) -> Result<Option<
         }
         Handling::Handler | Handling::LateHandler => {
             PIPE.store(writer.into_raw_fd(), Ordering::Relaxed);
-            LOG.store(log.try_clone()?.into_raw_fd(), Ordering::Relaxed);
+            if let Some(log) = log {
+                LOG.store(log.try_clone()?.into_raw_fd(), Ordering::Relaxed);
+            }
             RAISES_AGAIN.store(program.reaction == Reaction::ReRaise, Ordering::Relaxed);
             CRASHES.store(program.reaction == Reaction::Crash, Ordering::Relaxed);
             set_all(&signals, SigHandler::Handler(entered))?;
@@ -53,16 +57,16 @@ pub fn install(program: &Program, signals: &[i32], log: &File) -> Result<Option<
             // A program has it in its loop; a thread that only moves bytes is the same to the kernel: the signal is read from the
             // descriptor.
             std::thread::spawn(move || {
-                while let Ok(Some(_)) = from.read_signal() {
-                    let _ = writer.write_all(b"s");
+                while let Ok(Some(read)) = from.read_signal() {
+                    let _ = writer.write_all(&[byte(read.ssi_signo.cast_signed())]);
                 }
             });
         }
         Handling::SigWait => {
             set.thread_block()?;
             std::thread::spawn(move || {
-                while set.wait().is_ok() {
-                    let _ = writer.write_all(b"s");
+                while let Ok(signal) = set.wait() {
+                    let _ = writer.write_all(&[byte(signal as i32)]);
                 }
             });
         }
@@ -84,20 +88,46 @@ fn set_all(signals: &[Signal], handler: SigHandler) -> Result<()> {
 
 /// The handler.
 extern "C" fn entered(signal: libc::c_int) {
-    put(LOG.load(Ordering::Relaxed), b"{\"event\":\"signal\"}\n");
+    log(format_args!("\"event\":\"signal\",\"signal\":{signal}"));
     if CRASHES.load(Ordering::Relaxed) {
-        put(LOG.load(Ordering::Relaxed), b"{\"event\":\"crashing\"}\n");
+        log(format_args!("\"event\":\"crashing\""));
         fault();
     }
     if RAISES_AGAIN.load(Ordering::Relaxed)
         && let Ok(signal) = Signal::try_from(signal)
     {
+        log(format_args!("\"event\":\"raising\""));
         // As language runtimes do it: the signal is delivered when the handler returns.
         let _ = set_all(&[signal], SigHandler::SigDfl);
         let _ = raise(signal);
         return;
     }
-    put(PIPE.load(Ordering::Relaxed), b"s");
+    put(PIPE.load(Ordering::Relaxed), &[byte(signal)]);
+}
+
+/// Raises `signal` for its default action. Returns only where the kernel discards it: in PID 1.
+///
+/// # Errors
+/// A system call fails.
+pub fn raise_again(signal: i32) -> Result<()> {
+    let signal = Signal::try_from(signal)?;
+    set_all(&[signal], SigHandler::SigDfl)?;
+    [signal].into_iter().collect::<SigSet>().thread_unblock()?;
+    raise(signal)?;
+    Ok(())
+}
+
+fn byte(signal: i32) -> u8 {
+    u8::try_from(signal).unwrap_or(u8::MAX)
+}
+
+/// A line of the program's log, by the handler: without memory of the heap.
+fn log(event: std::fmt::Arguments<'_>) {
+    let mut line = [0; 96];
+    let mut rest = &mut line[..];
+    let _ = writeln!(rest, "{{\"at\":{},{event}}}", boot_now());
+    let left = rest.len();
+    put(LOG.load(Ordering::Relaxed), &line[..line.len() - left]);
 }
 
 fn put(to: i32, bytes: &[u8]) {

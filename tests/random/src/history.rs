@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
+use nix::libc::SIGKILL;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,13 @@ pub enum Wrapper {
     /// s6-svscan with s6-supervise.
     S6,
     Supervisord,
+    /// A trap that sends the signal on, waits, and raises it again for its default action.
+    TrapRaises,
+    /// A shell that goes on for a while when its child has ended, and exits with the child's code, or with 0.
+    Lingers {
+        ms: u32,
+        zero: bool,
+    },
 }
 
 /// The server's address.
@@ -81,8 +89,8 @@ pub struct Program {
     pub pool: Pool,
 }
 
-/// Children that the program forks before anything else, with the default action for signals and without sockets; every exit of the
-/// program's own waits until they have finished.
+/// Children that the program forks before it has handlers or threads. Those without sockets have the default action for signals; every exit of
+/// the program's own waits until they have finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool {
     None,
@@ -90,6 +98,23 @@ pub enum Pool {
     Idle,
     /// Two with one job after the other.
     Busy,
+    /// Two that accept from the listener that they inherited, while the program itself serves nobody. With `drains` they finish their
+    /// requests at a stop signal; without, they have no handler.
+    Serving {
+        master: Master,
+        drains: bool,
+    },
+}
+
+/// What the program does with a pool that serves before it exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Master {
+    /// Sends each SIGTERM, and waits.
+    Forwards,
+    /// Nothing.
+    Forgets,
+    /// Lets them finish, without a signal, and waits.
+    Exits,
 }
 
 /// What the program does about stop signals.
@@ -122,6 +147,8 @@ pub enum Reaction {
     ReRaise,
     /// SIGSEGV in the handler.
     Crash,
+    /// As `Graceful`, and raises the signal again for its default action when all is done.
+    ReRaiseAfter,
 }
 
 /// How a program that finishes its requests closes connections that wait for the next.
@@ -158,6 +185,9 @@ pub enum Stop {
         kill: Kill,
         /// Frozen before the signal, thawed after the kill.
         frozen: bool,
+        /// The same signal once more, so long after the first.
+        #[serde(default)]
+        again_ms: Option<u32>,
     },
     /// SIGKILL without a stop signal.
     Force(Kill),
@@ -169,6 +199,32 @@ pub enum Stop {
     Exit,
     /// The program has a fault.
     Fault,
+    /// One deed after the other; the runtime kills what still runs long after the second.
+    Two { first: Deed, after_ms: u32, second: Deed },
+    /// Memory runs out: the kernel kills the one that takes it.
+    Oom(Eater),
+}
+
+/// Of one party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deed {
+    /// To the first process.
+    Runtime(i32),
+    Stranger {
+        signal: i32,
+        target: Target,
+    },
+    /// As [`Stop::Inside`].
+    Inside(i32),
+    Exit,
+    Fault,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Eater {
+    Program,
+    /// A process of the program's pool.
+    Worker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,13 +241,45 @@ pub enum Target {
 }
 
 impl Stop {
-    /// The signal that asks, if any.
-    pub fn signal(self) -> Option<i32> {
+    /// All that happens, in order; none of it is the runtime's last kill.
+    pub fn deeds(self) -> Vec<Deed> {
         match self {
-            Stop::Runtime { signal, .. } | Stop::Stranger { signal, .. } | Stop::Inside { signal } => Some(signal),
-            Stop::Force(_) | Stop::Exit | Stop::Fault => None,
+            Stop::Runtime { signal, .. } => vec![Deed::Runtime(signal)],
+            Stop::Force(_) => vec![Deed::Runtime(SIGKILL)],
+            Stop::Stranger { signal, target } => vec![Deed::Stranger { signal, target }],
+            Stop::Inside { signal } => vec![Deed::Inside(signal)],
+            Stop::Exit => vec![Deed::Exit],
+            Stop::Fault => vec![Deed::Fault],
+            Stop::Two { first, second, .. } => vec![first, second],
+            Stop::Oom(_) => Vec::new(),
         }
     }
+
+    /// The signals that ask.
+    pub fn signals(self) -> Vec<i32> {
+        let signal = |deed: &Deed| match deed {
+            Deed::Runtime(signal) | Deed::Stranger { signal, .. } | Deed::Inside(signal) => Some(*signal),
+            Deed::Exit | Deed::Fault => None,
+        };
+        let all = self.deeds();
+        all.iter().filter_map(signal).filter(|signal| *signal != SIGKILL).collect()
+    }
+}
+
+impl Deed {
+    fn shown(self) -> String {
+        match self {
+            Deed::Runtime(signal) => format!("the runtime's {}", named(signal)),
+            Deed::Stranger { signal, target } => format!("a stranger's {} to {target:?}", named(signal)),
+            Deed::Inside(signal) => format!("{} from inside to Main", named(signal)),
+            Deed::Exit => "it exits by itself".to_owned(),
+            Deed::Fault => "it has a fault".to_owned(),
+        }
+    }
+}
+
+fn named(signal: i32) -> String {
+    Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string())
 }
 
 impl Display for History {
@@ -210,7 +298,10 @@ impl Display for History {
         write!(f, "server ({handling:?}")?;
         if !matches!(handling, Handling::Default | Handling::Ignored | Handling::Blocked) {
             write!(f, ", {reaction:?}")?;
-            if matches!(reaction, Reaction::Graceful | Reaction::Slow { .. } | Reaction::Second) {
+            if matches!(
+                reaction,
+                Reaction::Graceful | Reaction::Slow { .. } | Reaction::Second | Reaction::ReRaiseAfter
+            ) {
                 write!(f, ", drains {drains}, closes by {closes:?}")?;
             }
         }
@@ -225,27 +316,37 @@ impl Display for History {
             " [{space}, {network}]; clients {:?}; after {} ms ",
             self.clients, self.lead_ms
         )?;
-        let name = |signal: i32| Signal::try_from(signal).map_or_else(|_| signal.to_string(), |s| s.to_string());
         match self.stop {
             Stop::Runtime {
                 signal,
                 grace_ms,
                 kill,
                 frozen,
+                again_ms,
             } => {
                 let frozen = if frozen { "frozen, then " } else { "" };
-                write!(f, "{frozen}the runtime's {}, {grace_ms} ms, kill of {kill:?}", name(signal))
+                let again = again_ms.map_or_else(String::new, |ms| format!("again after {ms} ms, "));
+                let signal = named(signal);
+                write!(f, "{frozen}the runtime's {signal}, {again}{grace_ms} ms, kill of {kill:?}")
             }
             Stop::Force(kill) => write!(f, "the runtime's kill of {kill:?}"),
-            Stop::Stranger { signal, target } => write!(f, "a stranger's {} to {target:?}", name(signal)),
-            Stop::Inside { signal } => write!(f, "{} from inside to Main", name(signal)),
-            Stop::Exit => f.write_str("it exits by itself"),
-            Stop::Fault => f.write_str("it has a fault"),
+            Stop::Two { first, after_ms, second } => {
+                write!(f, "{}, after {after_ms} ms {}", first.shown(), second.shown())
+            }
+            Stop::Oom(eater) => write!(f, "memory runs out, taken by {eater:?}"),
+            other => other.deeds().iter().try_for_each(|deed| f.write_str(&deed.shown())),
         }
     }
 }
 
 impl Wrapper {
+    /// A shell that stays.
+    pub fn is_shell(self) -> bool {
+        use Wrapper::{Background, Lingers, Service, Sh, ShZero, TrapExits, TrapForgets, TrapRaises, TrapWaits};
+        let traps = matches!(self, TrapWaits | TrapExits | TrapForgets | TrapRaises);
+        traps || matches!(self, Sh | ShZero | Background | Service | Lingers { .. })
+    }
+
     /// Starts again what has ended.
     pub fn supervises(self) -> bool {
         matches!(self, Wrapper::Runit | Wrapper::S6 | Wrapper::Supervisord)
@@ -253,6 +354,10 @@ impl Wrapper {
 
     fn shown(self) -> String {
         let shown = match self {
+            Wrapper::Lingers { ms, zero } => {
+                return format!("sh -c '…; sleep {ms} ms; exit {}'", if zero { "0" } else { "$?" });
+            }
+            Wrapper::TrapRaises => "sh (trap sends on, waits, raises)",
             Wrapper::Sh => "sh -c '…; exit $?'",
             Wrapper::Exec => "sh -c 'exec …'",
             Wrapper::ShZero => "sh -c '…; exit 0'",

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::history::{Bind, History, Stop, Target};
+use crate::history::{Bind, Deed, History, Stop, Target, Wrapper};
 use crate::program::{End, GO, LOG, ORDER};
 use crate::sockets::Address;
 use crate::sys::{boot_now, random_hex};
@@ -25,11 +25,15 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// From the start until the runtime ends what nothing else has ended; without the time until the stop.
 const PATIENCE_MS: u32 = 2_500;
 
+/// From the moment in which memory is taken to the stop of what is left.
+const STOP_AFTER_OOM: Duration = Duration::from_millis(800);
+
 /// What all histories of a run share.
 #[derive(Debug)]
 pub struct Stage {
     me: PathBuf,
     slice: PathBuf,
+    memory: Memory,
     directory: PathBuf,
 }
 
@@ -66,9 +70,11 @@ impl Stage {
         fs::create_dir(&directory).with_context(|| format!("creating {}", directory.display()))?;
         let slice = Path::new(&v2).join(format!("random-histories-{}.slice", random_hex(4)?));
         fs::create_dir(&slice).with_context(|| format!("creating {}", slice.display()))?;
+        let memory = Memory::find(Path::new(&v2), &slice, &mounts)?;
         Ok(Stage {
             me: std::env::current_exe()?,
             slice,
+            memory,
             directory,
         })
     }
@@ -109,6 +115,53 @@ impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
         let _ = fs::remove_dir(&self.slice);
+        if let Memory::V1(slice) = &self.memory {
+            let _ = fs::remove_dir(slice);
+        }
+    }
+}
+
+/// Where memory is limited.
+#[derive(Debug)]
+enum Memory {
+    /// In cgroup v2.
+    V2,
+    /// The run's slice in the memory hierarchy of cgroup v1.
+    V1(PathBuf),
+    None,
+}
+
+impl Memory {
+    fn find(v2: &Path, slice: &Path, mounts: &str) -> Result<Memory> {
+        let has_memory = |directory: &Path| {
+            let controllers = fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
+            controllers.split_whitespace().any(|controller| controller == "memory")
+        };
+        if has_memory(v2) {
+            for directory in [v2, slice] {
+                fs::write(directory.join("cgroup.subtree_control"), "+memory").context("enabling the memory controller")?;
+            }
+            return Ok(Memory::V2);
+        }
+        let is_memory = |fields: &[&str]| {
+            fields.get(2) == Some(&"cgroup") && fields.get(3).is_some_and(|o| o.split(',').any(|o| o == "memory"))
+        };
+        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let Some(mount) = mounts.find(|fields| is_memory(fields)) else {
+            return Ok(Memory::None);
+        };
+        let slice = Path::new(mount[1]).join(slice.file_name().context("a slice has a name")?);
+        fs::create_dir(&slice).with_context(|| format!("creating {}", slice.display()))?;
+        Ok(Memory::V1(slice))
+    }
+
+    /// The directory in which the memory of a container is limited, if there is a controller.
+    fn of(&self, cgroup: &Path) -> Option<PathBuf> {
+        match self {
+            Memory::V2 => Some(cgroup.to_owned()),
+            Memory::V1(slice) => Some(slice.join(cgroup.file_name()?)),
+            Memory::None => None,
+        }
     }
 }
 
@@ -141,19 +194,17 @@ impl<'a> Play<'a> {
             Bind::Udp => (Address::Udp(v4.parse()?), Address::Udp(v4.parse()?)),
         };
         let mut signals = vec![nix::libc::SIGTERM];
-        signals.extend(
-            history
-                .stop
-                .signal()
-                .filter(|signal| ![nix::libc::SIGTERM, nix::libc::SIGKILL].contains(signal)),
-        );
+        signals.extend(history.stop.signals());
+        signals.sort_unstable();
+        signals.dedup();
         let order = program::Order {
             program: history.program,
             signals,
             listen,
-            end: match history.stop {
-                Stop::Exit => Some(End::Exit),
-                Stop::Fault => Some(End::Fault),
+            end: match (history.stop, history.stop.deeds().first()) {
+                (Stop::Oom(eater), _) => Some(End::Eat(eater)),
+                (_, Some(Deed::Exit)) => Some(End::Exit),
+                (_, Some(Deed::Fault)) => Some(End::Fault),
                 _ => None,
             },
         };
@@ -164,13 +215,19 @@ impl<'a> Play<'a> {
         let writer = fs::File::options().read(true).write(true).open(&log)?;
         let reader = fs::File::open(&log)?;
         let (sender, lines) = channel();
-        let logged = |line: &str| parsed(line, |event| Line::Program(boot_now(), event));
+        let logged = |line: &str| parsed(line, |program::Line { at, event }| Line::Program(at, event));
         read(reader, &sender, logged, Line::Gone);
 
         let me = stage.me.to_string_lossy().into_owned();
         let program = vec![me.clone(), "program".into(), directory.to_string_lossy().into_owned()];
+        let cgroup = stage.slice.join(format!("docker-{container}.scope"));
+        let memory = match history.stop {
+            Stop::Oom(_) => Some(stage.memory.of(&cgroup).context("no cgroup has a memory controller")?),
+            _ => None,
+        };
         let order = shim::Order {
-            cgroup: stage.slice.join(format!("docker-{container}.scope")),
+            cgroup,
+            memory,
             command: entry::command(&history.entry, &me, directory, program)?,
             pid_namespace: history.pid_namespace,
             own_network: history.own_network,
@@ -205,15 +262,39 @@ impl<'a> Play<'a> {
         match self.history.stop {
             Stop::Runtime { .. } | Stop::Force(_) | Stop::Inside { .. } => self.order("stop")?,
             Stop::Exit | Stop::Fault => fs::write(self.directory.join(GO), "")?,
-            Stop::Stranger { signal, target } => truth.stranger = self.strike(truth, signal, target)?,
+            Stop::Oom(_) => {
+                fs::write(self.directory.join(GO), "")?;
+                // What is left is stopped.
+                if !self.within(truth, STOP_AFTER_OOM, |truth| truth.ended != 0)? {
+                    self.order("stop")?;
+                }
+            }
+            Stop::Stranger { signal, target } => self.strike(truth, signal, target)?,
+            Stop::Two { first, after_ms, second } => {
+                self.perform(truth, first, "first")?;
+                if !self.within(truth, Duration::from_millis(after_ms.into()), |truth| truth.ended != 0)? {
+                    self.perform(truth, second, "second")?;
+                }
+            }
         }
-        let patience = Duration::from_millis(PATIENCE_MS.into());
+        let lingers = |wrapper: &Wrapper| if let Wrapper::Lingers { ms, .. } = wrapper { *ms } else { 0 };
+        let lingers: u32 = self.history.entry.iter().map(lingers).sum();
+        let patience = Duration::from_millis((PATIENCE_MS + lingers).into());
         if !self.within(truth, patience, |truth| truth.ended != 0)? {
             // Nothing of the history has ended it: the runtime does.
             let _ = self.order("kill");
             self.until(truth, |truth| truth.ended != 0, "the end")?;
         }
         self.pass(truth, GOES_ON)
+    }
+
+    /// One of two deeds; `order` is the shim's word for it.
+    fn perform(&mut self, truth: &mut Truth, deed: Deed, order: &str) -> Result<()> {
+        match deed {
+            Deed::Runtime(_) | Deed::Inside(_) => self.order(order),
+            Deed::Stranger { signal, target } => self.strike(truth, signal, target),
+            Deed::Exit | Deed::Fault => Ok(fs::write(self.directory.join(GO), "")?),
+        }
     }
 
     fn start_clients(&mut self, truth: &mut Truth) -> Result<()> {
@@ -242,7 +323,7 @@ impl<'a> Play<'a> {
     }
 
     /// A process of its own sends the signal: neither the runtime nor a relative of it.
-    fn strike(&self, truth: &Truth, signal: i32, target: Target) -> Result<Option<Stranger>> {
+    fn strike(&self, truth: &mut Truth, signal: i32, target: Target) -> Result<()> {
         let pid = match target {
             Target::Main => truth.main_pid,
             Target::Program => truth.program_pid,
@@ -250,13 +331,15 @@ impl<'a> Play<'a> {
         let at = boot_now();
         let mut stranger = player(&self.stage.me, "stranger", &format!("{pid} {signal}"))?;
         let by = stranger.id();
-        let status = stranger.wait()?;
-        Ok(status.success().then_some(Stranger {
-            at,
-            pid: by,
-            signal,
-            target,
-        }))
+        if stranger.wait()?.success() {
+            truth.strangers.push(Stranger {
+                at,
+                pid: by,
+                signal,
+                target,
+            });
+        }
+        Ok(())
     }
 
     fn order(&mut self, order: &str) -> Result<()> {

@@ -1,22 +1,25 @@
 //! The program that terminates: a server of HTTP/1.1 in one thread around one poll(2). It logs its own life to a FIFO, a line for
 //! each event, and above all `exiting` right before every exit of its own: without that line, it was ended.
 
+mod connection;
+
 use std::fs::File;
-use std::io::{Error, ErrorKind, PipeReader, Read as _, Result, Write as _};
+use std::io::{ErrorKind, PipeReader, Read as _, Result, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use connection::Connection;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::handling;
-use crate::history::{Closes, Handling, Program, Reaction};
+use crate::history::{Closes, Eater, Handling, Pool, Program, Reaction};
 use crate::pool::Workers;
-use crate::sockets::{Address, Listener, Stream};
-use crate::sys::boot_now;
+use crate::sockets::{Address, Listener};
+use crate::sys::{boot_now, eat};
 use crate::udp::Datagrams;
 
 /// The program's whole order, in the file `program.json` of the history's directory.
@@ -34,9 +37,19 @@ pub struct Order {
 pub enum End {
     Exit,
     Fault,
+    /// Memory is taken until the kernel kills for it.
+    Eat(Eater),
 }
 
 /// A line of the log.
+#[derive(Debug, Deserialize)]
+pub struct Line {
+    /// `CLOCK_BOOTTIME`, nanoseconds, by the process that wrote it.
+    pub at: u64,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -47,7 +60,11 @@ pub enum Event {
         pid: u32,
     },
     /// It read a stop signal, or its handler was entered.
-    Signal,
+    Signal {
+        signal: i32,
+    },
+    /// Its handler raises the signal again.
+    Raising,
     /// It closed its listener.
     Closed,
     Exiting {
@@ -55,6 +72,8 @@ pub enum Event {
         unanswered: usize,
     },
     Crashing,
+    /// It takes memory, more than there is.
+    Eating,
     /// A process of the pool, by its number.
     Worker {
         number: u8,
@@ -102,25 +121,19 @@ pub fn main(directory: &Path) -> Result<i32> {
 fn serve(directory: &Path, mut log: File) -> Result<i32> {
     let order: Order = serde_json::from_reader(File::open(directory.join(ORDER))?)?;
     say(&mut log, &Event::Starting)?;
-    let pool = Workers::fork(order.program.pool, &log)?;
+    let (mut listener, mut datagrams) = (None, None);
+    let serves = !matches!(order.program.pool, Pool::Serving { .. });
+    if !serves {
+        (listener, datagrams) = bind(&order.listen)?;
+    }
+    let pool = Workers::fork(&order, directory, listener.as_ref(), &log)?;
     let is_late = order.program.handling == Handling::LateHandler;
     let signals = match is_late {
         true => None,
-        false => handling::install(&order.program, &order.signals, &log)?,
+        false => handling::install(&order.program, &order.signals, Some(&log))?,
     };
-    let (mut listener, mut datagrams) = (None, None);
-    match &order.listen {
-        Address::Tcp(address) => {
-            let tcp = TcpListener::bind(address)?;
-            tcp.set_nonblocking(true)?;
-            listener = Some(Listener::Tcp(tcp));
-        }
-        Address::Unix(path) => {
-            let unix = UnixListener::bind(path)?;
-            unix.set_nonblocking(true)?;
-            listener = Some(Listener::Unix(unix));
-        }
-        Address::Udp(address) => datagrams = Some(Datagrams::new(UdpSocket::bind(address)?)?),
+    if serves {
+        (listener, datagrams) = bind(&order.listen)?;
     }
     let pid = std::fs::read_link("/proc/self")?.to_string_lossy().parse().unwrap_or(0);
     say(&mut log, &Event::Listening { pid })?;
@@ -131,7 +144,8 @@ fn serve(directory: &Path, mut log: File) -> Result<i32> {
         log,
         signals,
         install_at: is_late.then(|| boot_now() + LATE_NS),
-        seen: 0,
+        part: if serves { Part::Whole } else { Part::Master },
+        read: Vec::new(),
         phase: Phase::Serving,
         listener,
         datagrams,
@@ -145,14 +159,101 @@ fn serve(directory: &Path, mut log: File) -> Result<i32> {
     }
 }
 
+fn bind(to: &Address) -> Result<(Option<Listener>, Option<Datagrams>)> {
+    Ok(match to {
+        Address::Tcp(address) => {
+            let tcp = TcpListener::bind(address)?;
+            tcp.set_nonblocking(true)?;
+            (Some(Listener::Tcp(tcp)), None)
+        }
+        Address::Unix(path) => {
+            // Of an earlier life.
+            let _ = std::fs::remove_file(path);
+            let unix = UnixListener::bind(path)?;
+            unix.set_nonblocking(true)?;
+            (Some(Listener::Unix(unix)), None)
+        }
+        Address::Udp(address) => (None, Some(Datagrams::new(UdpSocket::bind(address)?)?)),
+    })
+}
+
+/// The `number`th process of a pool that serves from `listener`, until its signal, or until `open` is closed.
+///
+/// # Errors
+/// A socket fails in a way that is in no history.
+pub fn serve_for(order: &Order, listener: Listener, number: u8, open: PipeReader, mut log: File) -> Result<()> {
+    let Pool::Serving { drains, .. } = order.program.pool else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let program = Program {
+        handling: if drains { Handling::Handler } else { Handling::Default },
+        reaction: Reaction::Graceful,
+        pool: Pool::None,
+        ..order.program
+    };
+    // The log of signals is the program's own.
+    let signals = handling::install(&program, &order.signals, None)?;
+    say(
+        &mut log,
+        &Event::Worker {
+            number,
+            does: Doing::Nothing,
+        },
+    )?;
+    let mut worker = Server {
+        order: Order {
+            program,
+            end: None,
+            ..order.clone()
+        },
+        directory: PathBuf::new(),
+        log,
+        signals,
+        install_at: None,
+        part: Part::Worker {
+            number,
+            open,
+            in_job: false,
+        },
+        read: Vec::new(),
+        phase: Phase::Serving,
+        listener: Some(listener),
+        datagrams: None,
+        pool: Workers::default(),
+        connections: Vec::new(),
+    };
+    loop {
+        worker.turn()?;
+    }
+}
+
 /// Appends `event` in one write.
 ///
 /// # Errors
 /// The reader is gone.
 pub fn say(log: &mut File, event: &Event) -> Result<()> {
-    let mut line = serde_json::to_string(event)?;
+    #[derive(Serialize)]
+    struct Said<'a> {
+        at: u64,
+        #[serde(flatten)]
+        event: &'a Event,
+    }
+    let mut line = serde_json::to_string(&Said { at: boot_now(), event })?;
     line.push('\n');
     log.write_all(line.as_bytes())
+}
+
+/// Whether the history has come to `end`. Once only: the next life of a supervised program goes on.
+pub fn is_time(directory: &Path, end: End) -> bool {
+    match end {
+        End::Eat(Eater::Worker) => false,
+        _ => std::fs::remove_file(directory.join(GO)).is_ok(),
+    }
+}
+
+pub fn is_readable(pipe: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,30 +265,32 @@ enum Phase {
     Finishing,
 }
 
+/// What a process of the program is.
+enum Part {
+    /// All of it.
+    Whole,
+    /// Its pool serves.
+    Master,
+    /// One of a pool that serves.
+    Worker { number: u8, open: PipeReader, in_job: bool },
+}
+
 struct Server {
     order: Order,
     directory: PathBuf,
     log: File,
-    /// A byte for each signal that was read.
+    /// A byte for each signal that was read: its number.
     signals: Option<PipeReader>,
     /// When a late handler is.
     install_at: Option<u64>,
-    seen: u32,
+    part: Part,
+    /// The signals that it read.
+    read: Vec<i32>,
     phase: Phase,
     listener: Option<Listener>,
     datagrams: Option<Datagrams>,
     pool: Workers,
     connections: Vec<Connection>,
-}
-
-struct Connection {
-    stream: Stream,
-    read: Vec<u8>,
-    /// When the answer to the request in hand is due, and whether the connection is kept after it.
-    due: Option<(u64, bool)>,
-    /// Answered and half closed: waits for the client's end.
-    closing: bool,
-    over: bool,
 }
 
 impl Server {
@@ -196,33 +299,60 @@ impl Server {
         self.wait()?;
         if self.install_at.is_some_and(|at| boot_now() >= at) {
             self.install_at = None;
-            self.signals = handling::install(&self.order.program, &self.order.signals, &self.log)?;
+            self.signals = handling::install(&self.order.program, &self.order.signals, Some(&self.log))?;
         }
         if self.read_signals()? && self.react()? {
             return Ok(Some(self.exit()?));
         }
-        if self.order.end.is_some() && self.directory.join(GO).exists() {
-            if self.order.end == Some(End::Fault) {
-                say(&mut self.log, &Event::Crashing)?;
-                handling::fault();
+        if let Some(end) = self.order.end
+            && is_time(&self.directory, end)
+        {
+            match end {
+                End::Exit => return Ok(Some(self.exit()?)),
+                End::Fault => {
+                    say(&mut self.log, &Event::Crashing)?;
+                    handling::fault();
+                }
+                End::Eat(_) => {
+                    say(&mut self.log, &Event::Eating)?;
+                    eat();
+                }
             }
-            return Ok(Some(self.exit()?));
+        }
+        if let Part::Worker { open, .. } = &self.part
+            && is_readable(open)
+        {
+            self.finish()?;
         }
         self.accept()?;
         for connection in &mut self.connections {
             connection.turn()?;
         }
-        self.connections.retain(|connection| !connection.over);
+        self.connections.retain(|connection| !connection.is_over());
         if let Some(datagrams) = &mut self.datagrams {
             datagrams.turn(self.phase != Phase::Finishing)?;
         }
         if matches!(self.phase, Phase::Until(at) if boot_now() >= at) {
             self.finish()?;
         }
+        self.say_job()?;
         if self.phase == Phase::Finishing && self.unanswered() == 0 {
             return Ok(Some(self.close_and_exit()?));
         }
         Ok(None)
+    }
+
+    /// A job of a pool's process is a request that it has read.
+    fn say_job(&mut self) -> Result<()> {
+        let has_job = self.unanswered() > 0;
+        if let Part::Worker { number, in_job, .. } = &mut self.part
+            && *in_job != has_job
+        {
+            *in_job = has_job;
+            let does = if has_job { Doing::Job } else { Doing::Nothing };
+            say(&mut self.log, &Event::Worker { number: *number, does })?;
+        }
+        Ok(())
     }
 
     fn wait(&self) -> Result<()> {
@@ -233,16 +363,14 @@ impl Server {
                 .map(|datagrams| PollFd::new(datagrams.as_fd(), PollFlags::POLLIN)),
         );
         fds.extend(self.signals.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
+        // What the pool accepts does not wake the master.
         fds.extend(
             self.listener
                 .iter()
+                .filter(|_| !matches!(self.part, Part::Master))
                 .map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)),
         );
-        fds.extend(
-            self.connections
-                .iter()
-                .map(|c| PollFd::new(c.stream.as_fd(), PollFlags::POLLIN)),
-        );
+        fds.extend(self.connections.iter().map(|c| PollFd::new(c.as_fd(), PollFlags::POLLIN)));
         match poll(&mut fds, PollTimeout::from(LOOK_MS)) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(e) => Err(e.into()),
@@ -252,16 +380,17 @@ impl Server {
     /// Whether a signal was read. A signal that arrives twice before the next round is two.
     fn read_signals(&mut self) -> Result<bool> {
         let Some(pipe) = &mut self.signals else { return Ok(false) };
-        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        if !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
+        if !is_readable(pipe) {
             return Ok(false);
         }
         let mut bytes = [0; 64];
         let read = pipe.read(&mut bytes)?;
-        self.seen += u32::try_from(read).unwrap_or(1);
+        self.read.extend(bytes[..read].iter().copied().map(i32::from));
         // In a handler, the handler itself logs: what follows may be its last instruction.
         if !handling::logs_itself(self.order.program.handling) {
-            say(&mut self.log, &Event::Signal)?;
+            for signal in bytes[..read].iter().copied().map(i32::from) {
+                say(&mut self.log, &Event::Signal { signal })?;
+            }
         }
         Ok(true)
     }
@@ -274,7 +403,7 @@ impl Server {
                 self.phase = Phase::Until(boot_now() + u64::from(ms) * 1_000_000);
             }
             Reaction::Slow { .. } => {}
-            Reaction::Second if self.seen < 2 => {}
+            Reaction::Second if self.read.len() < 2 => {}
             _ => self.finish()?,
         }
         Ok(false)
@@ -292,7 +421,9 @@ impl Server {
         }
         self.phase = Phase::Finishing;
         self.listener = None;
-        say(&mut self.log, &Event::Closed)?;
+        if !matches!(self.part, Part::Worker { .. }) {
+            say(&mut self.log, &Event::Closed)?;
+        }
         // What clients have sent by now is read: their requests count.
         for connection in &mut self.connections {
             connection.turn()?;
@@ -307,7 +438,7 @@ impl Server {
             Closes::Shutdown => {
                 for connection in self.connections.drain(..) {
                     // A client that has closed is not an error.
-                    let _ = connection.stream.end();
+                    let _ = connection.end();
                 }
             }
         }
@@ -315,10 +446,29 @@ impl Server {
     }
 
     fn exit(&mut self) -> Result<i32> {
+        if let Part::Worker { number, .. } = self.part {
+            say(
+                &mut self.log,
+                &Event::Worker {
+                    number,
+                    does: Doing::Leaves,
+                },
+            )?;
+            std::process::exit(0);
+        }
         let code = self.order.program.code;
         self.pool.finish()?;
         let unanswered = self.unanswered();
-        say(&mut self.log, &Event::Exiting { code, unanswered })?;
+        let raised = self
+            .read
+            .first()
+            .filter(|_| self.order.program.reaction == Reaction::ReRaiseAfter);
+        // PID 1 survives the second signal: by docs/verdicts.md the code with which it exits then does not count.
+        let shown = raised.map_or(code, |signal| 128 + signal);
+        say(&mut self.log, &Event::Exiting { code: shown, unanswered })?;
+        if let Some(signal) = raised {
+            handling::raise_again(*signal)?;
+        }
         // With the sockets open, as exit(3) does it: a return would close them one by one.
         std::process::exit(code);
     }
@@ -326,21 +476,18 @@ impl Server {
     /// Requests that were read.
     fn unanswered(&self) -> usize {
         let datagrams = self.datagrams.as_ref().map_or(0, Datagrams::unanswered);
-        datagrams + self.connections.iter().filter(|connection| connection.due.is_some()).count()
+        datagrams + self.connections.iter().filter(|connection| connection.is_due()).count()
     }
 
+    /// The pool's listener is not the master's.
     fn accept(&mut self) -> Result<()> {
-        let Some(listener) = &self.listener else { return Ok(()) };
+        let Some(listener) = self.listener.as_ref().filter(|_| !matches!(self.part, Part::Master)) else {
+            return Ok(());
+        };
         loop {
             match listener.accept() {
                 Ok(stream) => {
-                    self.connections.push(Connection {
-                        stream,
-                        read: Vec::new(),
-                        due: None,
-                        closing: false,
-                        over: false,
-                    });
+                    self.connections.push(Connection::new(stream));
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
@@ -348,59 +495,4 @@ impl Server {
             }
         }
     }
-}
-
-impl Connection {
-    fn turn(&mut self) -> Result<()> {
-        let mut bytes = [0; 2048];
-        match self.stream.read(&mut bytes) {
-            Ok(0) => self.over = true,
-            Ok(count) => self.read.extend_from_slice(&bytes[..count]),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            Err(e) if is_gone(&e) => self.over = true,
-            Err(e) => return Err(e),
-        }
-        if self.due.is_none()
-            && !self.closing
-            && let Some(end) = self.read.windows(4).position(|at| at == b"\r\n\r\n")
-        {
-            let request: Vec<u8> = self.read.drain(..end + 4).collect();
-            let request = String::from_utf8_lossy(&request);
-            let answer_ms: u64 = request
-                .strip_prefix("GET /")
-                .and_then(|rest| rest.split(' ').next()?.parse().ok())
-                .unwrap_or(0);
-            let is_kept = !request.contains("Connection: close");
-            self.due = Some((boot_now() + answer_ms * 1_000_000, is_kept));
-        }
-        if let Some((at, is_kept)) = self.due
-            && boot_now() >= at
-        {
-            self.due = None;
-            self.answer(is_kept)?;
-        }
-        Ok(())
-    }
-
-    fn answer(&mut self, is_kept: bool) -> Result<()> {
-        let close = if is_kept { "" } else { "Connection: close\r\n" };
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{close}\r\nok");
-        match self.stream.write_all(answer.as_bytes()) {
-            Err(e) if is_gone(&e) => self.over = true,
-            Err(e) => return Err(e),
-            Ok(()) if is_kept => {}
-            Ok(()) => {
-                self.closing = true;
-                let _ = self.stream.end();
-            }
-        }
-        Ok(())
-    }
-}
-
-fn is_gone(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected
-    )
 }

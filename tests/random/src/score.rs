@@ -4,13 +4,16 @@
 //! counts, until a second after the exit of the first process: nothing but the end of a history makes a request fail. `undecided` and
 //! `unknown` are not `quiet`. Counts begin where docs/json.md has them begin: at the stop, or at the end of the first process.
 
-use nix::libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+mod blame;
+
+use blame::{wrong_blame, wrong_main, wrong_sender};
+use nix::libc::SIGKILL;
 use serde_json::Value;
 
-use crate::client::Outcome;
-use crate::history::{Bind, History, Stop};
+use crate::client::{Attempt, Outcome};
+use crate::history::{Bind, Closes, Deed, Eater, Handling, History, Master, Pool, Program, Reaction, Stop, Target, Wrapper};
 use crate::play::Played;
-use crate::truth::Truth;
+use crate::truth::{Stranger, Truth};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -26,9 +29,18 @@ pub enum Class {
     WrongCount,
     /// Allowed, but counted.
     Unknown,
+    /// The same, and a row of docs/limits has it.
+    Documented,
+    /// The same: `undecided`, and the program ended each idle connection with shutdown(2), by which docs/traffic.md decides.
+    Undecided,
 }
 
 impl Class {
+    /// The others are counted.
+    pub fn fails(self) -> bool {
+        !matches!(self, Class::Unknown | Class::Documented | Class::Undecided)
+    }
+
     pub fn shown(self) -> &'static str {
         match self {
             Class::Missing => "missing",
@@ -39,6 +51,8 @@ impl Class {
             Class::WrongExit => "wrong exit",
             Class::WrongCount => "wrong count",
             Class::Unknown => "unknown",
+            Class::Documented => "unknown by docs/limits",
+            Class::Undecided => "undecided",
         }
     }
 }
@@ -48,75 +62,116 @@ pub struct Finding {
     pub class: Class,
     /// What was said, and what is true.
     pub what: String,
+    /// So many clients too few were counted.
+    pub short: usize,
 }
 
 /// Refusals count for so long after the exit of the first process, by docs/limits.md; a part of it, for a slow machine.
 const AFTER_NS: u64 = 1_000_000_000;
+const WATCHED_NS: u64 = 2_000_000_000;
 
 /// All that is wrong with `reports`, the reports on the container that was played.
 pub fn score(played: &Played, reports: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut add = |class, what: String| findings.push(Finding { class, what });
+    let mut add = |class, what: String, short| findings.push(Finding { class, what, short });
     let truth = &played.truth;
     let [report, more @ ..] = reports else {
-        add(Class::Missing, "no report".into());
+        add(Class::Missing, "no report".into(), 0);
         return findings;
     };
     if !more.is_empty() {
-        add(Class::Twice, format!("{} reports", reports.len()));
+        add(Class::Twice, format!("{} reports", reports.len()), 0);
     }
-    if let Some(what) = false_clean(truth, report) {
-        add(Class::FalseClean, what);
+    if let Some(what) = false_clean(&played.history, truth, report) {
+        add(Class::FalseClean, what, 0);
     }
-    if let Some(what) = false_quiet(truth, report) {
-        add(Class::FalseQuiet, what);
+    if let Some(what) = false_quiet(&played.history, truth, report) {
+        add(Class::FalseQuiet, what, 0);
     }
     if let Some(what) = wrong_exit(truth, report) {
-        add(Class::WrongExit, what);
+        add(Class::WrongExit, what, 0);
     }
-    for what in [wrong_sender(truth, report), wrong_blame(&played.history, truth, report)]
-        .into_iter()
-        .flatten()
+    for what in [
+        wrong_main(truth, report),
+        wrong_sender(&played.history, truth, report),
+        wrong_blame(&played.history, truth, report),
+    ]
+    .into_iter()
+    .flatten()
     {
-        add(Class::WrongCulprit, what);
+        add(Class::WrongCulprit, what, 0);
     }
-    let counts = !matches!(played.history.bind, Bind::Unix | Bind::Udp);
-    if let Some(what) = wrong_count(truth, report).filter(|_| counts) {
-        add(Class::WrongCount, what);
+    if let Some((what, short)) = wrong_count(&played.history, truth, report).filter(|_| is_tcp(&played.history)) {
+        add(Class::WrongCount, what, short);
     }
     let unknown: Vec<&str> = ["verdict", "exit", "traffic", "cause"]
         .into_iter()
         .filter(|axis| report[*axis] == "unknown")
         .collect();
-    let History { bind, stop, .. } = &played.history;
-    let is_promised = |axis: &&str| match *axis {
-        // What clients of other sockets than TCP's lost is not observed.
-        "traffic" => matches!(bind, Bind::Unix | Bind::Udp),
-        // By docs/limits, where the report has who asked.
-        "cause" => matches!(stop, Stop::Inside { .. }) && report["stop"]["sender"]["role"] == "inside",
-        _ => false,
-    };
-    if !unknown.iter().all(is_promised) {
-        add(
-            Class::Unknown,
-            format!("{} unknown: {}", unknown.join(" and "), text(report, "sentence")),
-        );
+    if !unknown.is_empty() {
+        let is_documented = unknown.iter().all(|axis| is_documented(axis, &played.history, truth, report));
+        let class = if is_documented { Class::Documented } else { Class::Unknown };
+        let what = format!("{} unknown: {}", unknown.join(" and "), text(report, "sentence"));
+        add(class, what, 0);
+    }
+    if report["traffic"] == "undecided" && is_surely_idle(&played.history, truth) {
+        add(Class::Undecided, text(report, "sentence").to_owned(), 0);
     }
     findings
+}
+
+/// What docs/limits has as unknown, by what was played.
+fn is_documented(axis: &str, history: &History, truth: &Truth, report: &Value) -> bool {
+    let is_below = !history.entry.is_empty() || matches!(history.program.pool, Pool::Serving { .. });
+    let by_inside = !truth.inside.is_empty();
+    let shells = history.entry.iter().filter(|wrapper| wrapper.is_shell()).count();
+    let has_pool = history.program.pool != Pool::None && truth.workers_ended() > 0;
+    // Or a shell below a shell: they have one name, too.
+    let has_lost_pool = signals_group(history) && (has_pool || shells > 1);
+    let is_stopped = truth.runtime_sent(|_| true) || !truth.strangers.is_empty() || by_inside;
+    let raises_strangers = history.program.reaction == Reaction::ReRaise && truth.read_signal();
+    let to_program = truth.strangers.iter().any(|by| by.target == Target::Program);
+    // Without a stop, no signal between the processes of the container is recorded.
+    let has_ended_pool = ends_its_pool(history) && !is_stopped;
+    let is_unrecorded = has_ended_pool || raises_strangers && to_program;
+    match axis {
+        // Clients of other sockets than TCP's. After a stop from inside, sockets are recorded from the exit on.
+        "traffic" => !is_tcp(history) || by_inside || is_gone_before(history, truth),
+        "cause" => by_inside && (is_below || report["stop"]["sender"]["role"] == "inside") || is_unrecorded,
+        // Below an init, after a stop from inside. A process of a pool without a handler, which an init that signals its group ended.
+        _ => by_inside && is_below || has_lost_pool || is_unrecorded,
+    }
 }
 
 fn text<'a>(report: &'a Value, key: &str) -> &'a str {
     report[key].as_str().unwrap_or("none")
 }
 
-fn false_clean(truth: &Truth, report: &Value) -> Option<String> {
-    // A program that was not there yet has lost nothing.
-    if report["exit"] != "clean" || truth.program_pid == 0 {
+fn false_clean(history: &History, truth: &Truth, report: &Value) -> Option<String> {
+    // The headline is that of the axes.
+    if report["verdict"] == "clean" && (report["exit"] != "clean" || report["traffic"] != "quiet") {
+        return Some(format!(
+            "reported `clean`, with exit `{}` and traffic `{}`",
+            text(report, "exit"),
+            text(report, "traffic")
+        ));
+    }
+    // A program that was not there yet, or no more, has lost nothing.
+    if report["exit"] != "clean" || truth.program_pid == 0 || is_gone_before(history, truth) {
         return None;
     }
     if truth.finished() {
-        return (truth.jobs_lost() > 0)
-            .then(|| format!("{} processes of the program's pool were ended in a job", truth.jobs_lost()));
+        let lost = if ends_its_pool(history) { 0 } else { truth.jobs_lost() };
+        let of_pool = || (lost > 0).then(|| format!("{lost} processes of the program's pool were ended in a job"));
+        return hidden_failure(history, truth).or_else(of_pool);
+    }
+    if truth.raised_late() {
+        return None;
+    }
+    // By docs/limits a fault that a wrapper hides is seen of a program with TCP sockets, and for 2 s of others.
+    let is_old = truth.left().is_some_and(|at| at + WATCHED_NS < truth.ended);
+    if truth.crashed() && truth.code == Some(0) && !is_tcp(history) && is_old && !truth.runtime_sent(|_| true) {
+        return None;
     }
     let how = match (truth.crashed(), truth.read_signal()) {
         (true, _) => "had a fault",
@@ -130,9 +185,93 @@ fn false_clean(truth: &Truth, report: &Value) -> Option<String> {
     ))
 }
 
-fn false_quiet(truth: &Truth, report: &Value) -> Option<String> {
-    let lost = truth.lost(0..=truth.ended + AFTER_NS);
-    (report["traffic"] == "quiet" && lost > 0).then(|| {
+/// The program was ended before the stop, which came before a supervisor had started it again: how it had ended is of another time.
+fn is_gone_before(history: &History, truth: &Truth) -> bool {
+    if truth.lives() > 1 && !truth.has_listened() {
+        return true;
+    }
+    let first = match history.stop {
+        Stop::Two { first, .. } => first,
+        Stop::Oom(Eater::Program) => {
+            let is_gone = |at: u64| truth.life_began() < at && at < truth.began() && truth.runtime_sent(|_| true);
+            return truth.ate().is_some_and(is_gone);
+        }
+        _ => return false,
+    };
+    let began = truth.began();
+    let has_left = truth.left().is_some_and(|at| at < began);
+    let Program { handling, reaction, .. } = history.program;
+    let dies = |signal| match truth.read_signal() {
+        true => reaction == Reaction::ReRaise,
+        false => signal == SIGKILL || matches!(handling, Handling::Default | Handling::LateHandler),
+    };
+    let is_struck =
+        |by: &Stranger| by.target == Target::Program && truth.life_began() < by.at && by.at < began && dies(by.signal);
+    match first {
+        Deed::Exit | Deed::Fault => has_left,
+        Deed::Stranger {
+            target: Target::Program, ..
+        } => has_left || truth.strangers.iter().any(is_struck),
+        _ => false,
+    }
+}
+
+/// It sends the processes of its pool a signal that they have no handler for: by docs/limits.md that is its decision. An init that signals the
+/// whole group is another party.
+fn ends_its_pool(history: &History) -> bool {
+    let Pool::Serving { master, drains } = history.program.pool else {
+        return false;
+    };
+    master == Master::Forwards && !drains && !signals_group(history)
+}
+
+fn signals_group(history: &History) -> bool {
+    let signals = |wrapper: &Wrapper| matches!(wrapper, Wrapper::TiniGroup | Wrapper::DumbInit);
+    history.entry.iter().any(signals)
+}
+
+/// The program exited with an error. Where its wrapper hides that, docs/verdicts.md promises to see it of a program with clients that nobody
+/// had stopped, and that its wrapper had started itself.
+fn hidden_failure(history: &History, truth: &Truth) -> Option<String> {
+    let code = truth.exit_code().filter(|code| *code != 0 && !truth.is_code_of_stop(*code))?;
+    let is_stopped = truth.runtime_sent(|_| true) || !truth.strangers.is_empty() || !truth.inside.is_empty();
+    // By the code of the stop signal, too, which a wrapper passes on.
+    let is_of_stop = |code: i32| history.stop.signals().iter().any(|signal| 128 + signal == code);
+    let is_hidden = truth.code.is_some_and(|code| code == 0 || is_of_stop(code));
+    let has_clients = is_tcp(history) && truth.count(&[Outcome::Answered]) > 0;
+    let is_orphan = |wrapper: &Wrapper| matches!(wrapper, Wrapper::DoubleFork | Wrapper::Service);
+    // 128 + n may be the code of a signal that its wrapper sent.
+    let is_seen = !is_stopped && has_clients && code <= 128 && !history.entry.iter().any(is_orphan);
+    (truth.is_main() || !is_hidden || is_seen).then(|| format!("reported `clean`, and the program exited with {code}"))
+}
+
+fn is_tcp(history: &History) -> bool {
+    !matches!(history.bind, Bind::Unix | Bind::Udp)
+}
+
+fn false_quiet(history: &History, truth: &Truth, report: &Value) -> Option<String> {
+    // What the first of two deeds ended is of another time.
+    let is_later = truth.lives() > 1 || matches!(history.stop, Stop::Two { .. } | Stop::Oom(_));
+    let is_gone = is_gone_before(history, truth);
+    if is_gone && !is_tcp(history) {
+        return None;
+    }
+    let end = truth.ended + AFTER_NS;
+    let lost = match is_later {
+        true => truth.lost_since(truth.began(), end, is_gone),
+        false => truth.lost(0..=end),
+    };
+    if report["traffic"] != "quiet" {
+        return None;
+    }
+    // A client that had given up would not miss it.
+    if truth.unanswered() > 0 && !is_gone {
+        return Some(format!(
+            "reported `quiet`, and the program left {} requests unanswered",
+            truth.unanswered()
+        ));
+    }
+    (lost > 0).then(|| {
         let (refused, reset) = (truth.count(&[Outcome::Refused]), truth.count(&[Outcome::Reset]));
         let cut = truth.count(&[Outcome::Cut]);
         format!("reported `quiet`, and clients were refused {refused} times, reset {reset} times and cut {cut} times")
@@ -156,84 +295,17 @@ fn name(signal: i32) -> String {
     nix::sys::signal::Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string())
 }
 
-/// The senders that the report names are those that sent.
-fn wrong_sender(truth: &Truth, report: &Value) -> Option<String> {
-    for deed in ["stop", "kill"] {
-        let sender = &report[deed]["sender"];
-        let Some(role) = sender["role"].as_str() else { continue };
-        let pid = sender["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-        let signal = report[deed]["signal"].as_str();
-        let is_right = match role {
-            "runtime" => {
-                pid == Some(truth.shim_pid) && truth.sent.iter().any(|(_, sent, _)| signal.is_none_or(|s| s == name(*sent)))
-            }
-            "other" => truth.stranger.is_some_and(|stranger| pid == Some(stranger.pid)),
-            _ => true,
-        };
-        if !is_right {
-            return Some(format!(
-                "the {deed} is attributed to pid {pid:?} ({role}); the runtime is {}, and sent {:?}; the stranger is {:?}",
-                truth.shim_pid, truth.sent, truth.stranger
-            ));
-        }
-    }
-    None
+/// No request was under way at the exit, by the clients.
+fn is_surely_idle(history: &History, truth: &Truth) -> bool {
+    let is_idle = |attempt: &Attempt| matches!(attempt.outcome, Outcome::Answered | Outcome::IdleClosed);
+    let Program { closes, pool, .. } = history.program;
+    let is_alone = !matches!(pool, Pool::Serving { .. });
+    let ends_each = is_alone && closes == Closes::Shutdown && truth.finished() && truth.closed();
+    ends_each && truth.attempts.iter().all(is_idle)
 }
 
-/// The deed that the verdict reports was done.
-fn wrong_blame(history: &History, truth: &Truth, report: &Value) -> Option<String> {
-    let verdict = text(report, "verdict");
-    let asked = |signal: i32| signal != SIGKILL;
-    let by_stranger = truth.stranger;
-    let by_inside = matches!(history.stop, Stop::Inside { .. });
-    let runtime_killed = truth.sent.iter().any(|(_, signal, lives)| *signal == SIGKILL && *lives);
-    let runtime_asked = truth.sent.iter().any(|(_, signal, _)| asked(*signal));
-    let fault = [SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL];
-    let is_unfinished = !truth.finished() || truth.may_be_overtaken();
-    let is_true = match text(report, "exit") {
-        "killed-by-other" => by_stranger.is_some() || by_inside,
-        // Or the first process left a program that had not finished, and that was killed.
-        "force-killed" => runtime_killed && !runtime_asked || !truth.is_main() && is_unfinished && truth.code.is_some(),
-        "crashed" => truth.crashed() || truth.signal.is_some_and(|signal| fault.contains(&signal)),
-        // Or its wrapper hides the program's code.
-        "nonzero-exit" => truth.code.is_some_and(|code| code != 0) || !truth.is_main() && truth.failed(),
-        "default-action" => !truth.finished(),
-        // The program had not finished, or the first process had not.
-        "killed-after-grace" | "ignored-stop-signal" | "blocked-stop-signal" => is_unfinished || truth.signal == Some(SIGKILL),
-        "oom-killed"
-        | "oom-child"
-        | "prestop-overran"
-        | "prestop-failed"
-        | "sidecar-starved"
-        | "truncated-by-shutdown"
-        | "stuck"
-        | "runtime-failed" => false,
-        _ => true,
-    };
-    let is_cause_true = match text(report, "cause") {
-        // The first process read a signal, and exited because of it. By docs/limits.md the cause of a stop from inside is `completed`, too,
-        // but the report has the signal.
-        "completed" => {
-            !(report["stop"].is_null() && truth.is_main() && truth.read_signal() && (by_stranger.is_some() || by_inside))
-        }
-        "external" => by_stranger.is_some() || by_inside,
-        "stopped" => !truth.sent.is_empty(),
-        "oom" | "node-shutdown" => false,
-        _ => true,
-    };
-    (!is_true || !is_cause_true).then(|| {
-        format!(
-            "reported `{verdict}` (cause {}): {}; the runtime sent {:?}, the stranger {by_stranger:?}, and the program logged {:?}",
-            text(report, "cause"),
-            text(report, "sentence"),
-            truth.sent,
-            truth.log.iter().map(|(_, event)| event).collect::<Vec<_>>()
-        )
-    })
-}
-
-/// Never more than the clients lost; and what they lost is counted, or undecided.
-fn wrong_count(truth: &Truth, report: &Value) -> Option<String> {
+/// Never more than the clients lost; and what they lost is counted, or undecided: how many are short.
+fn wrong_count(history: &History, truth: &Truth, report: &Value) -> Option<(String, usize)> {
     let connections = &report["connections"];
     let traffic = text(report, "traffic");
     if connections["observed"] != true || traffic == "unknown" || traffic == "quiet" {
@@ -245,9 +317,14 @@ fn wrong_count(truth: &Truth, report: &Value) -> Option<String> {
     let all = truth.lost(0..=u64::MAX);
     // A reset of a connection without a request is one that the client does not miss; a client that gave up does not know.
     let spare = truth.count(&[Outcome::IdleReset, Outcome::GaveUp]);
-    let surely = truth.lost(truth.began()..=truth.ended + AFTER_NS);
-    let is_wrong = counted > all + spare || surely > counted + undecided || refused > truth.count(&[Outcome::Refused]);
-    is_wrong.then(|| {
+    let surely = truth.lost_since(truth.began(), truth.ended + AFTER_NS, is_gone_before(history, truth));
+    let is_more = counted > all + spare || refused > truth.count(&[Outcome::Refused]);
+    let short = if is_more {
+        0
+    } else {
+        surely.saturating_sub(counted + undecided)
+    };
+    (is_more || short > 0).then(|| {
         let seen = [
             Outcome::Refused,
             Outcome::Reset,
@@ -255,10 +332,13 @@ fn wrong_count(truth: &Truth, report: &Value) -> Option<String> {
             Outcome::IdleReset,
             Outcome::IdleClosed,
         ];
-        let seen = seen.map(|outcome| format!("{outcome:?} {}", truth.count(&[outcome])));
-        format!(
-            "reported refused {refused}, reset {reset}, cut {cut}, undecided {undecided}; the clients saw {}",
-            seen.join(", ")
+        let seen = seen
+            .map(|outcome| format!("{outcome:?} {}", truth.count(&[outcome])))
+            .join(", ");
+        let reported = format!("refused {refused}, reset {reset}, cut {cut}, undecided {undecided}");
+        (
+            format!("reported {reported}; the clients lost {surely}, and saw {seen}"),
+            short,
         )
     })
 }

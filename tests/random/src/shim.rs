@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::libc::SIGKILL;
+use nix::libc::{SIGKILL, SIGTERM};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
@@ -20,7 +20,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Kill, Stop};
+use crate::history::{Deed, Kill, Stop};
 use crate::program::READY;
 use crate::sys::{boot_now, default_interrupts, emit, found_within, kill};
 
@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Order {
     /// The cgroup's directory; its name is what the agent knows the container by.
     pub cgroup: PathBuf,
+    /// Where its memory is limited, if that is: there, or in a hierarchy of cgroup v1.
+    pub memory: Option<PathBuf>,
     pub command: Vec<String>,
     pub pid_namespace: bool,
     pub own_network: bool,
@@ -54,11 +56,21 @@ pub enum Event {
         /// The first process still existed.
         lives: bool,
     },
+    /// A process that the shim started in the container, to signal the first process.
+    Inside {
+        at: u64,
+        pid: u32,
+        signal: i32,
+    },
     /// Of the first process, by wait(2): exactly one of both.
     Ended {
         at: u64,
         code: Option<i32>,
         signal: Option<i32>,
+    },
+    /// How many processes of the container the OOM killer killed, by the kernel's count.
+    Oom {
+        kills: usize,
     },
     Removed {
         at: u64,
@@ -76,13 +88,50 @@ pub fn main(order: &str) -> Result<i32> {
     let order: Order = serde_json::from_str(order)?;
     default_interrupts()?;
     fs::create_dir_all(&order.cgroup)?;
-    let result = Shim::start(&order).and_then(Shim::live);
+    let limited = order.memory.as_deref().map_or(Ok(()), limit);
+    let result = limited.and_then(|()| Shim::start(&order)).and_then(Shim::live);
     if let Err(e) = &result {
         emit(&Event::Failed { what: e.to_string() });
     }
+    if let Some(memory) = &order.memory {
+        emit(&Event::Oom {
+            kills: oom_kills(memory)?,
+        });
+    }
     remove(&order.cgroup)?;
+    if let Some(memory) = order.memory.as_ref().filter(|memory| **memory != order.cgroup) {
+        remove(memory)?;
+    }
     emit(&Event::Removed { at: boot_now() });
     result.map(|()| 0)
+}
+
+fn limit(memory: &Path) -> Result<()> {
+    const BYTES: &str = "67108864";
+    fs::create_dir_all(memory)?;
+    let (limit, swap) = match is_v1(memory) {
+        true => ("memory.limit_in_bytes", ("memory.memsw.limit_in_bytes", BYTES)),
+        false => ("memory.max", ("memory.swap.max", "0")),
+    };
+    fs::write(memory.join(limit), BYTES)?;
+    // Absent where there is no swap to escape to.
+    let _ = fs::write(memory.join(swap.0), swap.1);
+    Ok(())
+}
+
+fn is_v1(memory: &Path) -> bool {
+    memory.join("memory.limit_in_bytes").exists()
+}
+
+fn oom_kills(memory: &Path) -> Result<usize> {
+    let file = if is_v1(memory) {
+        "memory.oom_control"
+    } else {
+        "memory.events"
+    };
+    let text = fs::read_to_string(memory.join(file))?;
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
+    count.ok_or_else(|| Error::other(format!("no `oom_kill` in {file}")))
 }
 
 /// Waits until the shim has moved this process into its cgroup, then becomes the first process.
@@ -118,8 +167,9 @@ fn start(order: &Order, command: &[String]) -> Result<Child> {
         // Inits warn of where they are.
         .stderr(Stdio::null())
         .spawn()?;
-    let go = fs::write(order.cgroup.join("cgroup.procs"), child.id().to_string())
-        .and_then(|()| child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g")));
+    let join = |cgroup: &Path| fs::write(cgroup.join("cgroup.procs"), child.id().to_string());
+    let joined = join(&order.cgroup).and_then(|()| order.memory.as_deref().map_or(Ok(()), join));
+    let go = joined.and_then(|()| child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(b"g")));
     if let Err(e) = go {
         let _ = child.kill();
         let _ = child.wait();
@@ -133,6 +183,7 @@ struct Shim<'a> {
     main: Child,
     exits: SignalFd,
     kill_at: Option<(u64, Kill)>,
+    again_at: Option<(u64, i32)>,
     give_up_at: u64,
     frozen: bool,
     orders_open: bool,
@@ -164,6 +215,7 @@ impl Shim<'_> {
             main,
             exits,
             kill_at: None,
+            again_at: None,
             give_up_at: boot_now() + u64::from(order.patience_ms) * 1_000_000,
             frozen: false,
             orders_open: true,
@@ -188,12 +240,16 @@ impl Shim<'_> {
                 self.kill_at = None;
                 self.kill(by)?;
             }
+            if let Some((_, signal)) = self.again_at.filter(|(at, _)| now >= *at) {
+                self.again_at = None;
+                self.send(now, signal)?;
+            }
             if now >= self.give_up_at {
                 self.give_up_at = u64::MAX;
                 self.kill(Kill::Cgroup)?;
             }
-            let next = self.kill_at.map_or(self.give_up_at, |(at, _)| at.min(self.give_up_at));
-            self.wait(next)?;
+            let due = [self.kill_at.map(|(at, _)| at), self.again_at.map(|(at, _)| at)];
+            self.wait(due.into_iter().flatten().fold(self.give_up_at, u64::min))?;
         }
     }
 
@@ -219,6 +275,7 @@ impl Shim<'_> {
             stdin.read_line(&mut line)?;
             match line.trim() {
                 "stop" => self.stop()?,
+                "first" | "second" => self.act(line.trim() == "first")?,
                 // What nothing has ended; and if the player is gone, so is the history.
                 other => {
                     self.orders_open = !other.is_empty();
@@ -255,23 +312,56 @@ impl Shim<'_> {
                 grace_ms,
                 kill: by,
                 frozen,
+                again_ms,
             } => {
                 if frozen {
                     self.freeze(true)?;
                 }
                 let at = boot_now();
-                self.kill_at = Some((at + u64::from(grace_ms) * 1_000_000, by));
+                let after = |ms: u32| at + u64::from(ms) * 1_000_000;
+                self.kill_at = Some((after(grace_ms), by));
+                self.again_at = again_ms.map(|ms| (after(ms), signal));
                 self.send(at, signal)
             }
             Stop::Force(by) => self.kill(by),
-            Stop::Inside { signal } => {
-                let me = std::env::current_exe()?.to_string_lossy().into_owned();
-                let first = if self.order.pid_namespace { 1 } else { self.main.id() };
-                // Reaped as every other child is.
-                start(self.order, &[me, "stranger".into(), format!("{first} {signal}")]).map(drop)
+            Stop::Inside { signal } => self.signal_inside(signal),
+            Stop::Oom(_) => {
+                let at = boot_now();
+                self.kill_at = Some((at + 1_500_000_000, Kill::Cgroup));
+                self.send(at, SIGTERM)
             }
-            Stop::Stranger { .. } | Stop::Exit | Stop::Fault => Ok(()),
+            Stop::Stranger { .. } | Stop::Exit | Stop::Fault | Stop::Two { .. } => Ok(()),
         }
+    }
+
+    /// One of two deeds.
+    fn act(&mut self, is_first: bool) -> Result<()> {
+        let Stop::Two { first, second, .. } = self.order.stop else {
+            return Ok(());
+        };
+        match if is_first { first } else { second } {
+            Deed::Runtime(SIGKILL) => self.kill(Kill::Main),
+            Deed::Runtime(signal) => self.send(boot_now(), signal),
+            Deed::Inside(signal) => self.signal_inside(signal),
+            Deed::Stranger { .. } | Deed::Exit | Deed::Fault => Ok(()),
+        }
+    }
+
+    /// Starts a process in the container that signals the first one.
+    fn signal_inside(&self, signal: i32) -> Result<()> {
+        let me = std::env::current_exe()?.to_string_lossy().into_owned();
+        let first = if self.order.pid_namespace { 1 } else { self.main.id() };
+        let at = boot_now();
+        let command = [me, "stranger".into(), format!("{first} {signal}")];
+        let pid = match start(self.order, &command) {
+            // Reaped as every other child is.
+            Ok(child) => child.id(),
+            // The namespace has ended, before the process was there or just then.
+            Err(e) if matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::BrokenPipe) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        emit(&Event::Inside { at, pid, signal });
+        Ok(())
     }
 
     fn send(&self, at: u64, signal: i32) -> Result<()> {

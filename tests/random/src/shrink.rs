@@ -1,6 +1,8 @@
 //! The smallest history that still fails in the same way: one change after the other, each kept if two plays of two fail again.
 
-use crate::history::{Bind, Client, Closes, Handling, History, Kill, Pool, Program, Reaction, Stop};
+use nix::libc::SIGKILL;
+
+use crate::history::{Bind, Client, Closes, Deed, Handling, History, Kill, Pool, Program, Reaction, Stop};
 
 type Change = Box<dyn Fn(&mut History)>;
 
@@ -23,7 +25,7 @@ fn changes(history: &History) -> Vec<Change> {
             };
         }));
     }
-    let plain: [fn(&mut History); 14] = [
+    let plain: [fn(&mut History); 17] = [
         |history| history.pid_namespace = true,
         |history| history.own_network = true,
         |history| history.bind = Bind::V4,
@@ -47,6 +49,21 @@ fn changes(history: &History) -> Vec<Change> {
             }
         },
         |history| {
+            if let Stop::Runtime { again_ms, .. } = &mut history.stop {
+                *again_ms = None;
+            }
+        },
+        |history| {
+            if let Stop::Two { second, .. } = history.stop {
+                history.stop = alone(second);
+            }
+        },
+        |history| {
+            if let Stop::Two { first, .. } = history.stop {
+                history.stop = alone(first);
+            }
+        },
+        |history| {
             if let Stop::Runtime { kill, .. } | Stop::Force(kill) = &mut history.stop {
                 *kill = Kill::Main;
             }
@@ -60,6 +77,23 @@ fn changes(history: &History) -> Vec<Change> {
     ];
     changes.extend(plain.map(|change| Box::new(change) as Change));
     changes
+}
+
+fn alone(deed: Deed) -> Stop {
+    match deed {
+        Deed::Runtime(SIGKILL) => Stop::Force(Kill::Main),
+        Deed::Runtime(signal) => Stop::Runtime {
+            signal,
+            grace_ms: 700,
+            kill: Kill::Main,
+            frozen: false,
+            again_ms: None,
+        },
+        Deed::Stranger { signal, target } => Stop::Stranger { signal, target },
+        Deed::Inside(signal) => Stop::Inside { signal },
+        Deed::Exit => Stop::Exit,
+        Deed::Fault => Stop::Fault,
+    }
 }
 
 /// Makes `history` as small as `fails` allows. `fails` is asked of many histories at once, and answers for each.
@@ -129,8 +163,15 @@ fn weight(history: &History) -> u32 {
             grace_ms,
             kill,
             frozen,
-        } => is(frozen) + is(kill != Kill::Main) + is(signal != nix::libc::SIGTERM || grace_ms != 700),
+            again_ms,
+        } => {
+            is(frozen)
+                + 2 * is(again_ms.is_some())
+                + is(kill != Kill::Main)
+                + is(signal != nix::libc::SIGTERM || grace_ms != 700)
+        }
         Stop::Force(kill) => is(kill != Kill::Main),
+        Stop::Two { .. } => 5,
         _ => 0,
     };
     let plain = Client::Short {
@@ -157,7 +198,7 @@ fn weight(history: &History) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw;
+    use crate::draw::{self, Draws};
     use crate::history::Wrapper;
 
     /// A fault that only `tini` and a client that keeps its connection bring out.
@@ -171,7 +212,7 @@ mod tests {
                     .any(|client| matches!(client, Client::KeepAlive { .. }))
         };
         let failing: Vec<History> = (0..3_000)
-            .map(|seed| draw::history(seed, |_| true))
+            .map(|seed| draw::history(seed, Draws::All, |_| true))
             .filter(|h| fails(h))
             .collect();
         assert!(failing.len() > 20);
@@ -187,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_fails_no_more_stays_as_it_is() -> anyhow::Result<()> {
-        let history = draw::history(7, |_| true);
+        let history = draw::history(7, Draws::All, |_| true);
         assert_eq!(shrunk(&history, |histories| Ok(vec![false; histories.len()]))?, history);
         Ok(())
     }

@@ -30,6 +30,15 @@ pub enum Stream {
 }
 
 impl Listener {
+    /// # Errors
+    /// As dup(2).
+    pub fn try_clone(&self) -> Result<Listener> {
+        Ok(match self {
+            Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
+            Listener::Unix(listener) => Listener::Unix(listener.try_clone()?),
+        })
+    }
+
     /// The next connection, as a stream that does not block.
     ///
     /// # Errors

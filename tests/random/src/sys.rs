@@ -33,6 +33,16 @@ pub fn default_interrupts() -> Result<()> {
     Ok(())
 }
 
+/// Takes memory until the kernel kills for it.
+pub fn eat() -> ! {
+    let mut taken = Vec::new();
+    loop {
+        // Written to, so that there are pages behind it.
+        taken.push(vec![1_u8; 1 << 20]);
+        std::hint::black_box(&mut taken);
+    }
+}
+
 /// kill(2).
 ///
 /// # Errors

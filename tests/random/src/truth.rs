@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use nix::libc::SIGKILL;
 use serde::{Deserialize, Serialize};
 
 use crate::client::{Attempt, Outcome};
@@ -21,8 +22,12 @@ pub struct Truth {
     pub signal: Option<i32>,
     /// By the runtime, in order: time, signal, whether the first process still existed.
     pub sent: Vec<(u64, i32, bool)>,
-    pub stranger: Option<Stranger>,
-    /// What the program logged, with the time at which the log was read.
+    pub strangers: Vec<Stranger>,
+    /// By processes of the container that came in from outside.
+    pub inside: Vec<Inside>,
+    /// By the kernel's count of the container.
+    pub oom_kills: usize,
+    /// What the program logged, by its own clock.
     pub log: Vec<(u64, program::Event)>,
     pub attempts: Vec<Attempt>,
     /// What went wrong in the play itself: such a history is not judged.
@@ -37,6 +42,19 @@ pub struct Stranger {
     pub target: Target,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Runtime,
+    Stranger,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inside {
+    pub at: u64,
+    pub pid: u32,
+    pub signal: i32,
+}
+
 impl Truth {
     pub fn take(&mut self, event: shim::Event) {
         match event {
@@ -45,11 +63,13 @@ impl Truth {
                 self.main_pid = main;
             }
             shim::Event::Sent { at, signal, lives } => self.sent.push((at, signal, lives)),
+            shim::Event::Inside { at, pid, signal } => self.inside.push(Inside { at, pid, signal }),
             shim::Event::Ended { at, code, signal } => {
                 self.ended = at;
                 self.code = code;
                 self.signal = signal;
             }
+            shim::Event::Oom { kills } => self.oom_kills = kills,
             shim::Event::Removed { .. } => {}
             shim::Event::Failed { what } => self.broken = Some(what),
         }
@@ -65,32 +85,122 @@ impl Truth {
         &self.log[start..]
     }
 
+    /// When the program's last life began.
+    pub fn life_began(&self) -> u64 {
+        self.life().first().map_or(0, |(at, _)| *at)
+    }
+
     /// The program itself decided to exit, and did.
     pub fn finished(&self) -> bool {
         self.has(|event| matches!(event, program::Event::Exiting { .. }))
     }
 
+    /// By which the program exited; None: it did not by itself.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.life().iter().rev().find_map(|(_, event)| match event {
+            program::Event::Exiting { code, .. } => Some(*code),
+            _ => None,
+        })
+    }
+
+    /// Requests that the program had read, and did not answer before its exit.
+    pub fn unanswered(&self) -> usize {
+        let exits = self.life().iter().rev();
+        let left = exits.filter_map(|(_, event)| match event {
+            program::Event::Exiting { unanswered, .. } => Some(*unanswered),
+            _ => None,
+        });
+        left.take(1).sum()
+    }
+
     pub fn failed(&self) -> bool {
-        self.has(|event| matches!(event, program::Event::Exiting { code, .. } if *code != 0))
+        self.exit_code().is_some_and(|code| code != 0)
+    }
+
+    /// The code by which a program shows that it handled its stop signal.
+    pub fn is_code_of_stop(&self, code: i32) -> bool {
+        self.has(|event| matches!(event, program::Event::Signal { signal } if 128 + *signal == code))
     }
 
     pub fn crashed(&self) -> bool {
         self.has(|event| matches!(event, program::Event::Crashing))
     }
 
+    /// The handler raised the signal again, and longer after its entry than docs/limits has it for one that does nothing else: 10 ms.
+    pub fn raised_late(&self) -> bool {
+        const REFLEX_NS: u64 = 9_000_000;
+        let at = |is: fn(&program::Event) -> bool| self.life().iter().find(|(_, event)| is(event)).map(|(at, _)| *at);
+        let entered = at(|event| matches!(event, program::Event::Signal { .. }));
+        let raised = at(|event| matches!(event, program::Event::Raising));
+        entered
+            .zip(raised)
+            .is_some_and(|(entered, raised)| raised - entered > REFLEX_NS)
+    }
+
+    /// The program closed its listener, and finished what it had read.
+    pub fn closed(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Closed))
+    }
+
+    /// When the program, or a process of its pool, began to take memory.
+    pub fn ate(&self) -> Option<u64> {
+        let eating = self.log.iter().find(|(_, event)| *event == program::Event::Eating);
+        eating.map(|(at, _)| *at).filter(|_| self.oom_kills > 0)
+    }
+
     /// The program read a stop signal, or entered its handler.
     pub fn read_signal(&self) -> bool {
-        self.has(|event| matches!(event, program::Event::Signal))
+        self.has(|event| matches!(event, program::Event::Signal { .. }))
     }
 
     /// Processes of the pool that were ended in a job.
     pub fn jobs_lost(&self) -> usize {
-        let has = |worker: u8, doing: Doing| {
-            self.has(|event| matches!(event, program::Event::Worker { number, does } if *number == worker && *does == doing))
+        self.last_of_workers().filter(|does| *does == Doing::Job).count()
+    }
+
+    /// Processes of the pool that did not exit by themselves.
+    pub fn workers_ended(&self) -> usize {
+        self.last_of_workers().filter(|does| *does != Doing::Leaves).count()
+    }
+
+    fn last_of_workers(&self) -> impl Iterator<Item = Doing> {
+        let of = |worker: u8| {
+            self.life().iter().rev().find_map(|(_, event)| match event {
+                program::Event::Worker { number, does } if *number == worker => Some(*does),
+                _ => None,
+            })
         };
-        (0..=u8::MAX)
-            .filter(|number| has(*number, Doing::Job) && !has(*number, Doing::Leaves))
-            .count()
+        (0..=u8::MAX).filter_map(of)
+    }
+
+    /// The last life had an open listener.
+    pub fn has_listened(&self) -> bool {
+        self.has(|event| matches!(event, program::Event::Listening { .. }))
+    }
+
+    /// How often a supervisor started the program.
+    pub fn lives(&self) -> usize {
+        let starts = |(_, event): &&(u64, program::Event)| *event == program::Event::Starting;
+        self.log.iter().filter(starts).count()
+    }
+
+    /// By whom the first process got the first SIGKILL; None: nobody, or by whom is not certain.
+    pub fn killer(&self) -> Option<By> {
+        const APART_NS: u64 = 200_000_000;
+        let killed = |signal: i32| signal == SIGKILL;
+        let sent = self.sent.iter().filter(|(_, signal, lives)| *lives && killed(*signal));
+        let strangers = self
+            .strangers
+            .iter()
+            .filter(|by| by.target == Target::Main && killed(by.signal));
+        let mut all: Vec<(u64, By)> = sent.map(|(at, ..)| (*at, By::Runtime)).collect();
+        all.extend(strangers.map(|by| (by.at, By::Stranger)));
+        all.sort_by_key(|(at, _)| *at);
+        match all[..] {
+            [(_, first)] => Some(first),
+            [(at, first), (next, _), ..] if next - at > APART_NS => Some(first),
+            _ => None,
+        }
     }
 
     fn has(&self, is: impl Fn(&program::Event) -> bool) -> bool {
@@ -113,12 +223,17 @@ impl Truth {
     /// When the termination of the first process began: counts begin there, by docs/json.md.
     pub fn began(&self) -> u64 {
         let sent = self.sent.iter().filter(|(.., lives)| *lives).map(|(at, ..)| *at);
-        let struck = self
-            .stranger
-            .filter(|stranger| stranger.target == Target::Main)
-            .map(|stranger| stranger.at);
+        let struck = self.strangers.iter().filter(|stranger| stranger.target == Target::Main);
+        let struck = struck.map(|stranger| stranger.at);
         let left = self.left().filter(|_| self.is_main());
         sent.chain(struck).chain(left).min().unwrap_or(self.ended).min(self.ended)
+    }
+
+    /// The runtime sent it, a signal that asks or kills, while the first process existed.
+    pub fn runtime_sent(&self, is: impl Fn(i32) -> bool) -> bool {
+        self.sent
+            .iter()
+            .any(|(at, signal, lives)| *lives && *at < self.ended && is(*signal))
     }
 
     /// The program is the first process.
@@ -130,18 +245,30 @@ impl Truth {
         self.attempts.iter().filter(|attempt| of.contains(&attempt.outcome)).count()
     }
 
-    /// A client connected within a few milliseconds of the program's end, and its request was cut.
-    pub fn was_cut_at_once(&self) -> bool {
+    /// Clients that connected within a few milliseconds of the program's end, and whose requests were cut.
+    pub fn cut_at_once(&self) -> usize {
         const AT_ONCE_NS: u64 = 5_000_000;
         let gone = self.left().unwrap_or(self.ended);
-        let is = |attempt: &Attempt| attempt.outcome == Outcome::Cut && attempt.begin.abs_diff(gone) <= AT_ONCE_NS;
-        self.attempts.iter().any(is)
+        let is = |attempt: &&Attempt| attempt.outcome == Outcome::Cut && attempt.begin.abs_diff(gone) <= AT_ONCE_NS;
+        self.attempts.iter().filter(is).count()
     }
 
     /// Attempts that failed for the client, and ended then.
     pub fn lost(&self, within: RangeInclusive<u64>) -> usize {
-        let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut, Outcome::Unanswered];
-        let is = |attempt: &&Attempt| lost.contains(&attempt.outcome) && within.contains(&attempt.end);
+        let is = |attempt: &&Attempt| Truth::is_lost(attempt) && within.contains(&attempt.end);
         self.attempts.iter().filter(is).count()
+    }
+
+    fn is_lost(attempt: &Attempt) -> bool {
+        let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut, Outcome::Unanswered];
+        lost.contains(&attempt.outcome)
+    }
+
+    /// As [`Truth::lost`], without the refusals of clients that had already asked at `begin`; if `is_gone`, of a program that served nobody
+    /// any more, without all that they had asked.
+    pub fn lost_since(&self, begin: u64, end: u64, is_gone: bool) -> usize {
+        let is_earlier = |attempt: &&Attempt| attempt.begin < begin && (begin..=end).contains(&attempt.end);
+        let counts = |attempt: &&Attempt| Truth::is_lost(attempt) && (is_gone || attempt.outcome == Outcome::Refused);
+        self.lost(begin..=end) - self.attempts.iter().filter(is_earlier).filter(counts).count()
     }
 }

@@ -7,6 +7,10 @@ const CORE: &[&str] = &["epitaph_core (lib)"];
 /// Of the agent's unit tests.
 const AGENT: &[&str] = &["epitaph (lib)"];
 
+/// Random histories: the seeds of every day.
+const RANDOM: &[&str] = &["random_histories"];
+const RANDOM_TESTS: &[&str] = &["two_hundred_random_histories_are_judged_as_they_happened"];
+
 pub const FAULTS: &[Fault] = &[
     Fault {
         name: "exit-code",
@@ -266,5 +270,50 @@ pub const FAULTS: &[Fault] = &[
         replace: "        self.terminating_at_start && self.terminating.is_none() && self.unready_at_start",
         suites: &["observer"],
         tests: &["an_observer_exports_nothing_of_opted_out_pods_or_of_what_began_before_it"],
+    },
+    Fault {
+        name: "failed-as-completed",
+        what: "an exit with an error without a stop is clean",
+        file: "agent/core/src/verdict/judge/kernel.rs",
+        find: "    let is_by_itself = code(case)? == 0 && case.stop().is_none();",
+        replace: "    let is_by_itself = code(case).is_some() && case.stop().is_none();",
+        suites: RANDOM,
+        tests: RANDOM_TESTS,
+    },
+    Fault {
+        name: "failed-as-stopped",
+        what: "an exit with an error after the stop signal is clean",
+        file: "agent/core/src/verdict/judge/kernel.rs",
+        find: "    let stop = case.stop().filter(|_| code(case) == Some(0))?;",
+        replace: "    let stop = case.stop().filter(|_| code(case).is_some())?;",
+        suites: RANDOM,
+        tests: RANDOM_TESTS,
+    },
+    Fault {
+        name: "discarded-as-read",
+        what: "a stop signal that the kernel discarded counts as read",
+        file: "agent/core/src/verdict/judge/killed.rs",
+        find: "    (answer == Answer::Discarded).then(",
+        replace: "    (answer == Answer::Discarded && false).then(",
+        suites: RANDOM,
+        tests: RANDOM_TESTS,
+    },
+    Fault {
+        name: "unread-as-read",
+        what: "a stop signal that waited until SIGKILL counts as read",
+        file: "agent/core/src/verdict/judge/killed.rs",
+        find: "        (Answer::Unread(how), cause) => Some(inside(Exit::BlockedStopSignal, cause, Why::Blocked(how))),",
+        replace: "        (Answer::Unread(_), _) => None,",
+        suites: RANDOM,
+        tests: RANDOM_TESTS,
+    },
+    Fault {
+        name: "strangers-as-runtimes",
+        what: "any process's SIGKILL is the container runtime's",
+        file: "agent/core/src/verdict/judge/killed.rs",
+        find: "    let is_runtimes = killer(case)?.sender.role == Role::Runtime;",
+        replace: "    let is_runtimes = killer(case)?.sender.role != Role::Kernel;",
+        suites: RANDOM,
+        tests: RANDOM_TESTS,
     },
 ];

@@ -1,14 +1,15 @@
+mod blame;
+
 use serde_json::json;
 
 use super::*;
-use crate::client::Attempt;
-use crate::draw;
-use crate::history::{Kill, Target};
+use crate::history::Kill;
 use crate::program::{Doing, Event};
-use crate::truth::Stranger;
+use crate::truth::{Inside, Stranger};
 
 const SHIM: u32 = 100;
 const STRANGER: u32 = 300;
+const INSIDE: u32 = 400;
 
 /// The runtime's SIGTERM; the program exits with 0, and a client's request was cut.
 fn truth() -> Truth {
@@ -21,10 +22,12 @@ fn truth() -> Truth {
         code: Some(0),
         signal: None,
         sent: vec![(1_900_000_000, 15, true)],
-        stranger: None,
+        strangers: Vec::new(),
+        inside: Vec::new(),
+        oom_kills: 0,
         log: vec![
             (1, Event::Listening { pid: 200 }),
-            (1_900_000_000, Event::Signal),
+            (1_900_000_000, Event::Signal { signal: 15 }),
             (1_950_000_000, Event::Exiting { code: 0, unanswered: 0 }),
         ],
         attempts: vec![attempt(Outcome::Answered, 1), attempt(Outcome::Cut, 1_990_000_000)],
@@ -51,18 +54,39 @@ fn report() -> Value {
     })
 }
 
-fn classes(truth: Truth, reports: &[Value]) -> Vec<Class> {
-    let played = Played {
-        history: History {
-            bind: Bind::V4,
-            stop: Stop::Runtime {
-                signal: 15,
-                grace_ms: 700,
-                kill: Kill::Main,
-                frozen: false,
-            },
-            ..draw::history(1, |_| true)
+fn history() -> History {
+    History {
+        entry: Vec::new(),
+        pid_namespace: true,
+        own_network: true,
+        bind: Bind::V4,
+        program: Program {
+            handling: Handling::Handler,
+            reaction: Reaction::Graceful,
+            code: 0,
+            drains: true,
+            closes: Closes::Exit,
+            pool: Pool::None,
         },
+        clients: Vec::new(),
+        lead_ms: 100,
+        stop: Stop::Runtime {
+            signal: 15,
+            grace_ms: 700,
+            kill: Kill::Main,
+            frozen: false,
+            again_ms: None,
+        },
+    }
+}
+
+fn classes(truth: Truth, reports: &[Value]) -> Vec<Class> {
+    classes_of(history(), truth, reports)
+}
+
+fn classes_of(history: History, truth: Truth, reports: &[Value]) -> Vec<Class> {
+    let played = Played {
+        history,
         container: String::new(),
         truth,
     };
@@ -96,6 +120,19 @@ fn a_lost_request_is_not_quiet() {
     assert_eq!(classes(truth(), &[report]), []);
 }
 
+/// By the program's own log, whoever had waited for the answer.
+#[test]
+fn an_unanswered_request_is_not_quiet() {
+    let with_left = |unanswered| Truth {
+        log: vec![(1_950_000_000, Event::Exiting { code: 0, unanswered })],
+        attempts: vec![attempt(Outcome::GaveUp, 1_990_000_000)],
+        ..truth()
+    };
+    let quiet = || with("traffic", json!("quiet"));
+    assert_eq!(classes(with_left(1), &[quiet()]), [Class::FalseQuiet]);
+    assert_eq!(classes(with_left(0), &[quiet()]), []);
+}
+
 /// A request long after the exit is not of this termination.
 #[test]
 fn a_loss_long_after_the_exit_does_not_count() {
@@ -114,6 +151,87 @@ fn a_program_that_did_not_finish_is_not_clean() {
         ..truth()
     };
     assert_eq!(classes(killed, &[report()]), [Class::FalseClean]);
+}
+
+/// The program's own code, whatever its wrapper makes of it, but for the code of a stop signal that the program read.
+#[test]
+fn a_program_that_failed_is_not_clean() {
+    let with = |code: i32, status: i32| Truth {
+        code: Some(status),
+        log: vec![
+            (1, Event::Listening { pid: 200 }),
+            (1_900_000_000, Event::Signal { signal: 15 }),
+            (1_950_000_000, Event::Exiting { code, unanswered: 0 }),
+        ],
+        ..truth()
+    };
+    let clean = |status: i32| with_status(report(), status);
+    assert_eq!(classes(with(3, 3), &[clean(3)]), [Class::FalseClean]);
+    assert_eq!(classes(with(143, 143), &[clean(143)]), []);
+    assert_eq!(classes(with(130, 130), &[clean(130)]), [Class::FalseClean]);
+    let nonzero = with_status(with_exit("nonzero-exit"), 3);
+    assert_eq!(classes(with(3, 3), &[nonzero]), []);
+
+    // Below a wrapper that hides it.
+    let hidden = || Truth {
+        program_pid: 250,
+        sent: Vec::new(),
+        ..with(3, 0)
+    };
+    let by_itself = || {
+        let mut report = report();
+        report["stop"] = Value::Null;
+        report["cause"] = json!("completed");
+        report
+    };
+    assert_eq!(classes(hidden(), &[by_itself()]), [Class::FalseClean]);
+    // Nothing shows that it is a program.
+    let without_clients = Truth {
+        attempts: vec![attempt(Outcome::Cut, 1_990_000_000)],
+        ..hidden()
+    };
+    assert_eq!(classes(without_clients, &[by_itself()]), []);
+    let shown = Truth {
+        program_pid: 250,
+        ..with(3, 3)
+    };
+    assert_eq!(classes(shown, &[clean(3)]), [Class::FalseClean]);
+    // As a shell whose wait the signal interrupts.
+    let passed_on = Truth {
+        program_pid: 250,
+        ..with(7, 143)
+    };
+    assert_eq!(classes(passed_on, &[clean(143)]), []);
+}
+
+fn with_exit(exit: &str) -> Value {
+    with("exit", json!(exit))
+}
+
+fn with_status(mut report: Value, code: i32) -> Value {
+    report["status"] = json!({ "code": code });
+    report
+}
+
+/// Of each connection the program ended with shutdown(2), the records show that nothing was under way.
+#[test]
+fn undecided_is_counted_where_it_could_be_decided() {
+    let undecided = || {
+        let mut report = with("traffic", json!("undecided"));
+        report["connections"] = json!({"observed": true, "refused": 0, "reset": 0, "cut": 0, "undecided": 1});
+        report
+    };
+    let idle = |closes| {
+        let mut truth = truth();
+        truth.log.insert(1, (1_900_000_001, Event::Closed));
+        truth.attempts = vec![attempt(Outcome::Answered, 1), attempt(Outcome::IdleClosed, 1_990_000_000)];
+        let mut history = history();
+        history.program.closes = closes;
+        classes_of(history, truth, &[undecided()])
+    };
+    assert_eq!(idle(Closes::Shutdown), [Class::Undecided]);
+    assert_eq!(idle(Closes::Close), []);
+    assert_eq!(classes(truth(), &[undecided()]), []);
 }
 
 #[test]
@@ -149,63 +267,25 @@ fn the_exit_is_that_of_wait() {
     );
 }
 
-#[test]
-fn a_deed_has_the_one_who_did_it() {
-    let by = |pid: u32, role: &str| with("stop", json!({"signal": "SIGTERM", "sender": {"pid": pid, "role": role}}));
-    assert_eq!(classes(truth(), &[by(STRANGER, "runtime")]), [Class::WrongCulprit]);
-    assert_eq!(classes(truth(), &[by(STRANGER, "other")]), [Class::WrongCulprit]);
-    let struck = Truth {
-        stranger: Some(Stranger {
-            at: 1,
-            pid: STRANGER,
-            signal: 15,
-            target: Target::Main,
-        }),
-        ..truth()
-    };
-    assert_eq!(classes(struck, &[by(STRANGER, "other")]), []);
+fn stranger(signal: i32) -> Stranger {
+    Stranger {
+        at: 1_850_000_000,
+        pid: STRANGER,
+        signal,
+        target: Target::Main,
+    }
 }
 
-#[test]
-fn a_deed_that_was_not_done_is_a_wrong_verdict() {
-    for exit in [
-        "killed-by-other",
-        "force-killed",
-        "crashed",
-        "default-action",
-        "killed-after-grace",
-        "oom-killed",
-    ] {
-        assert_eq!(
-            classes(truth(), &[with("exit", json!(exit))]),
-            [Class::WrongCulprit],
-            "{exit}"
-        );
-    }
-    assert_eq!(classes(truth(), &[with("cause", json!("external"))]), [Class::WrongCulprit]);
-}
-
-/// The kernel kills it when the first process exits, between its last line and its exit, or just not.
-#[test]
-fn a_program_whose_last_line_is_that_near_to_the_end_may_have_been_killed() {
-    let last_line = |at: u64| Truth {
-        program_pid: 250,
-        log: vec![
-            (1, Event::Listening { pid: 250 }),
-            (at, Event::Exiting { code: 0, unanswered: 0 }),
-        ],
-        ..truth()
+fn from_inside() -> Truth {
+    let inside = Inside {
+        at: 1_850_000_000,
+        pid: INSIDE,
+        signal: 15,
     };
-    for exit in ["killed-after-grace", "force-killed"] {
-        assert_eq!(classes(last_line(1_999_500_000), &[with("exit", json!(exit))]), [], "{exit}");
-        assert_eq!(
-            classes(last_line(1_900_000_000), &[with("exit", json!(exit))]),
-            [Class::WrongCulprit],
-            "{exit}"
-        );
+    Truth {
+        inside: vec![inside],
+        ..truth()
     }
-    let by_default = with("exit", json!("default-action"));
-    assert_eq!(classes(last_line(1_999_500_000), &[by_default]), [Class::WrongCulprit]);
 }
 
 #[test]
@@ -214,28 +294,74 @@ fn unknown_is_counted() {
     assert_eq!(classes(truth(), &[with("cause", json!("unknown"))]), [Class::Unknown]);
 }
 
-/// What docs/limits promises is unknown with that reason only.
+/// What docs/limits has, in that situation only.
 #[test]
-fn the_cause_of_a_stop_from_inside_is_unknown() {
-    let inside = |report: Value| {
-        let played = Played {
-            history: History {
-                bind: Bind::V4,
-                stop: Stop::Inside { signal: 15 },
-                ..draw::history(1, |_| true)
-            },
-            container: String::new(),
-            truth: truth(),
+fn what_docs_limits_has_is_counted_apart() {
+    let inside = |entry: &[Wrapper], report: Value| {
+        let history = History {
+            entry: entry.to_vec(),
+            stop: Stop::Inside { signal: 15 },
+            ..history()
         };
-        score(&played, &[report])
-            .into_iter()
-            .map(|finding| finding.class)
-            .collect::<Vec<_>>()
+        let mut report = report;
+        report["stop"]["sender"] = json!({"pid": INSIDE, "role": "inside"});
+        classes_of(history, from_inside(), &[report])
     };
-    let mut report = with("cause", json!("unknown"));
-    assert_eq!(inside(report.clone()), [Class::Unknown]);
-    report["stop"]["sender"]["role"] = json!("inside");
-    assert_eq!(inside(report.clone()), []);
-    report["exit"] = json!("unknown");
-    assert_eq!(inside(report), [Class::Unknown]);
+    assert_eq!(inside(&[], with("cause", json!("unknown"))), [Class::Documented]);
+    assert_eq!(inside(&[], with_exit("unknown")), [Class::Unknown]);
+    assert_eq!(inside(&[Wrapper::Sh], with_exit("unknown")), [Class::Documented]);
+
+    let pool = |wrapper, does| {
+        let mut history = history();
+        history.entry = vec![wrapper];
+        history.program.pool = Pool::Busy;
+        let mut truth = truth();
+        truth.log.insert(0, (1, Event::Worker { number: 0, does }));
+        classes_of(history, truth, &[with_exit("unknown")])
+    };
+    assert_eq!(pool(Wrapper::TiniGroup, Doing::Job), [Class::Documented]);
+    assert_eq!(pool(Wrapper::TiniGroup, Doing::Leaves), [Class::Unknown]);
+    assert_eq!(pool(Wrapper::Tini, Doing::Job), [Class::Unknown]);
+}
+
+/// How the program ended before the stop is of another time.
+#[test]
+fn a_program_that_was_gone_before_the_stop_is_not_judged() {
+    let two = |first| History {
+        entry: vec![Wrapper::Runit],
+        stop: Stop::Two {
+            first,
+            after_ms: 100,
+            second: Deed::Runtime(15),
+        },
+        ..history()
+    };
+    let crashed_at = |at: u64| Truth {
+        program_pid: 250,
+        log: vec![(1, Event::Starting), (at, Event::Crashing)],
+        ..truth()
+    };
+    let clean = || with("traffic", json!("undecided"));
+    let judged = |first, truth| classes_of(two(first), truth, &[clean()]).contains(&Class::FalseClean);
+    assert!(!judged(Deed::Fault, crashed_at(1_800_000_000)));
+    assert!(judged(Deed::Fault, crashed_at(1_950_000_000)));
+    let struck = |signal, at| Truth {
+        program_pid: 250,
+        strangers: vec![Stranger {
+            at,
+            target: Target::Program,
+            ..stranger(signal)
+        }],
+        log: vec![(1_000_000_000, Event::Starting)],
+        ..truth()
+    };
+    let first = |signal| Deed::Stranger {
+        signal,
+        target: Target::Program,
+    };
+    assert!(!judged(first(SIGKILL), struck(SIGKILL, 1_850_000_000)));
+    // It has started again since.
+    assert!(judged(first(SIGKILL), struck(SIGKILL, 900_000_000)));
+    // It has a handler that did not run.
+    assert!(judged(first(15), struck(15, 1_850_000_000)));
 }
