@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epitaph_core::render::resource::{
     CONTAINER, Epitaph, EpitaphObserved, EpitaphReport, GROUP, KIND, NODE_KIND, NODE_PLURAL, NodeEpitaph, Observed, PLURAL,
-    POD, VERSION,
+    VERSION,
 };
 use epitaph_core::text::bounded;
 use http::HeaderValue;
