@@ -173,17 +173,18 @@ pub struct NodeArgs {
     pub node: String,
     /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: ObjectOutput,
+    pub output: NodeOutput,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ObjectOutput {
+pub enum NodeOutput {
     /// Also `wide`: there is no shorter form
     #[default]
     #[value(alias = "wide")]
     Text,
     Json,
     Yaml,
+    Name,
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +230,8 @@ pub enum RolloutOutput {
     Text,
     Json,
     Yaml,
+    /// Of the workload
+    Name,
     /// For a summary of a pipeline
     Markdown,
 }
@@ -250,6 +253,8 @@ pub enum WatchOutput {
     Text,
     /// One object per line
     Json,
+    /// One document per object
+    Yaml,
     Name,
 }
 
@@ -260,7 +265,18 @@ pub struct DoctorArgs {
     pub node: Option<String>,
     /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
-    pub output: ObjectOutput,
+    pub output: DoctorOutput,
+}
+
+/// Findings have no name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DoctorOutput {
+    /// Also `wide`: there is no shorter form
+    #[default]
+    #[value(alias = "wide")]
+    Text,
+    Json,
+    Yaml,
 }
 
 #[derive(Debug, Args)]

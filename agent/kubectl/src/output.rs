@@ -127,7 +127,12 @@ pub fn object(kind: Kind, mut object: DynamicObject) -> Value {
 
 pub fn names(kind: Kind, objects: impl IntoIterator<Item = DynamicObject>) -> String {
     let names = objects.into_iter().filter_map(|object| object.metadata.name);
-    names.map(|name| format!("{}/{name}\n", kind.full_name())).collect()
+    names.map(|name| named(kind, &name)).collect()
+}
+
+/// As kubectl's `-o name`.
+pub fn named(kind: Kind, name: &str) -> String {
+    format!("{}/{}\n", kind.full_name(), bounded(name, 253))
 }
 
 /// Indented, with an end of the line; what a terminal obeys only as JSON's own escapes.

@@ -258,7 +258,7 @@ fn text_of_an_object_is_nothing_that_a_terminal_obeys() {
         assert_eq!(ran.status.code(), Some(0), "{args:?}: {ran:?}");
         check(args, &text(&ran.stdout));
     }
-    for output in ["text", "json"] {
+    for output in ["text", "json", "yaml"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-epitaph"))
             .args(["--kubeconfig", kubeconfig, "watch", "-o", output])
             .env_clear()
@@ -269,7 +269,11 @@ fn text_of_an_object_is_nothing_that_a_terminal_obeys() {
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         let lines: Vec<String> = lines
             .by_ref()
-            .take(if output == "text" { 2 } else { 1 })
+            .take(match output {
+                "json" => 1,
+                "text" => 2,
+                _ => 40,
+            })
             .map_while(Result::ok)
             .collect();
         child.kill().expect("it runs");
@@ -340,6 +344,50 @@ fn a_list_of_unclean_terminations_counts_what_it_leaves_out() {
     assert_eq!(err, "No terminations found in shop namespace.\n");
     assert_eq!(listed(&["--unclean", "-o", "name"]).1, "");
     assert_eq!(listed(&[]).1, "");
+}
+
+#[test]
+fn names_are_kubectl_s() {
+    let kubeconfig = kubeconfig("names");
+    for (args, name) in [
+        (&["node", "node-1"][..], "node/node-1\n"),
+        (&["rollout", "deploy/web"], "deployment.apps/web\n"),
+    ] {
+        let given = ["-o", "name", "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
+        let ran = run(&[args, &given].concat());
+        assert_eq!((ran.status.code(), text(&ran.stdout)), (Some(0), name.to_owned()), "{ran:?}");
+    }
+}
+
+/// Kubernetes replaces none of its pods by itself: a wait would end with its time.
+#[test]
+fn a_rollout_that_waits_for_somebody_is_not_waited_for() {
+    let kubeconfig = kubeconfig_of(
+        "on_delete",
+        Arc::new(|target| match target.contains("/statefulsets/db") {
+            true => (
+                200,
+                json!({
+                    "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "uid": "d"},
+                    "spec": {"replicas": 1, "updateStrategy": {"type": "OnDelete"}},
+                }),
+            ),
+            false => (200, answer(target)),
+        }),
+    );
+    let wait = [
+        "rollout",
+        "sts/db",
+        "--wait",
+        "--kubeconfig",
+        kubeconfig.to_str().expect("UTF-8"),
+    ];
+    let ran = run(&wait);
+    let err = text(&ran.stderr);
+    assert!(
+        ran.status.code() == Some(1) && err.contains("OnDelete") && err.contains("remedy: "),
+        "{ran:?}"
+    );
 }
 
 /// A shell shows nothing, rather than an error within the line.

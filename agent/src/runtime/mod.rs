@@ -17,6 +17,7 @@ mod journaling;
 mod live;
 mod logging;
 mod logind;
+mod nested;
 mod new_recording;
 #[cfg(test)]
 mod node_tests;

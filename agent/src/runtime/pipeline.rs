@@ -18,6 +18,7 @@ use crate::recording::Writer;
 
 use super::RuntimeError;
 use super::evidence::{Evidence, Taken};
+use super::nested::Nested;
 use super::sinks::Sinks;
 
 pub type Recorder = Writer<BufWriter<File>>;
@@ -36,6 +37,8 @@ pub struct Pipeline {
     is_past: bool,
     /// States of probes until the first other input, which sends them to the sinks; None afterwards.
     probes: Option<Vec<(String, ProbeState)>>,
+    /// None with the setting for nodes that are containers.
+    nested: Option<Nested>,
 }
 
 impl Pipeline {
@@ -43,6 +46,7 @@ impl Pipeline {
         Pipeline {
             core,
             recorder,
+            nested: (!observation.nodes_in_containers).then(Nested::default),
             evidence: sinks.journal.as_ref().map(|journal| Evidence::new(journal.journal().clone())),
             replaying: None,
             is_past: false,
@@ -204,6 +208,9 @@ impl Pipeline {
     fn before(&mut self, input: &Input) -> Result<(), RuntimeError> {
         if self.is_past {
             return Ok(());
+        }
+        if let Some(nested) = &mut self.nested {
+            nested.take(input);
         }
         match input {
             // The states of the probes follow, of a later run in a recording, too.

@@ -142,6 +142,21 @@ async fn whatever_part_of_a_forged_object_is_large_the_object_is_refused() -> an
         .json(&["-n", "shop", "get", "epitaph", "small", "--show-managed-fields", "-o", "json"])?;
     let managers = small["metadata"]["managedFields"].as_array().map(Vec::len);
     assert_eq!(managers, Some(12), "{small}");
+    // Kubernetes bounds it at the creation alone.
+    let mut generated = forged("epitaphs", "small", NODE);
+    generated["metadata"]["generateName"] = "x".repeat(100_000).into();
+    let apply = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--validate=false",
+        "--field-manager=manager-0",
+        "-f",
+        "-",
+    ];
+    let refused = forger.run_with(&apply, &generated.to_string());
+    let refused = format!("{:#}", refused.expect_err("a generateName without end"));
+    ensure!(refused.contains("a generateName of at most 253 characters"), "{refused}");
     Ok(())
 }
 

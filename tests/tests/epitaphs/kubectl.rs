@@ -191,7 +191,22 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
         let text = alice.out(&[&["-n", "shop", "why"], what].concat())?;
         ensure!(text.contains("pod shop/cart-"), "{what:?}: {text}");
     }
-    // Another namespace's by its name, for those who may.
+    // Another namespace's by its name, for those who may; for others it is not absent.
+    let other = alice.run(&["-n", "shop", "why", "bank/till-1"])?;
+    ensure!(
+        other.code == Some(1)
+            && other.err.contains("cannot list epitaphs in namespace `bank`")
+            && other.err.contains("remedy: ask for the role `view`"),
+        "{other:?}"
+    );
+    let workload = alice.run(&["-n", "shop", "why", "deployment/nobody"])?;
+    ensure!(
+        workload.code == Some(1)
+            && workload
+                .err
+                .contains("no termination of `deployment/nobody` in shop namespace"),
+        "{workload:?}"
+    );
     let admin = Plugin::new(&api, &api.plane.admin())?;
     ensure!(admin.out(&["why", "bank/till-1"])?.contains("pod bank/till-1"));
     let object: Value = serde_json::from_str(&alice.out(&["-n", "shop", "why", "cart-1", "-o", "json"])?)?;
@@ -209,6 +224,7 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
         partly.contains("Unknown: cannot") && partly.contains("that are kept: 2"),
         "{partly}"
     );
+    assert_eq!(admin.out(&["node", "node-1", "-o", "name"])?, "node/node-1\n");
     let whole = admin.out(&["node", "node/node-1"])?;
     ensure!(whole.contains("that are kept: 3"), "{whole}");
     let nothing = admin.run(&["node", "node-9"])?;
@@ -347,15 +363,41 @@ fn watches(api: &Api, alice: &Plugin, new: impl Fn(&str)) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// `new`: posts an Event.
+fn shows_events(admin: &Plugin, new: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut child = admin
+        .command("kubectl-epitaph")
+        .args(["-n", "shop", "watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut said = BufReader::new(child.stderr.take().context("its standard error")?).lines();
+    let begin = said.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("watching")));
+    ensure!(begin.is_some(), "it ended");
+    new()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("its standard output")?).read_line(&mut line)?;
+    child.kill()?;
+    child.wait()?;
+    ensure!(
+        line.contains("pod/cart-9") && line.contains("SIGTERM reached PID 1"),
+        "{line}"
+    );
+    Ok(())
+}
+
 /// Events are left, and what is missing is named.
 fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
-    let event = json!({
-        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "cart-1.unclean", "namespace": "shop"},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "cart-1", "namespace": "shop"},
-        "reason": "UncleanTermination", "message": "SIGTERM reached PID 1", "type": "Warning", "action": "Terminate",
-        "eventTime": "2026-01-02T03:04:05.000000Z", "reportingComponent": "epitaph.dev/agent", "reportingInstance": "node-1",
-    });
-    api.kubectl.run_with(&["create", "-f", "-"], &event.to_string())?;
+    let post = |kind: &str, name: &str| {
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("{name}.unclean"), "namespace": "shop"},
+            "involvedObject": {"apiVersion": "v1", "kind": kind, "name": name, "namespace": "shop"},
+            "reason": "UncleanTermination", "message": "SIGTERM reached PID 1", "type": "Warning", "action": "Terminate",
+            "eventTime": "2026-01-02T03:04:05.000000Z", "reportingComponent": "epitaph.dev/agent", "reportingInstance": "node-1",
+        });
+        api.kubectl.run_with(&["create", "-f", "-"], &event.to_string())
+    };
+    post("Pod", "cart-1")?;
     api.kubectl.run(&["delete", CRD, "--timeout=180s"])?;
     let listed = admin.run(&["-n", "shop", "list"])?;
     ensure!(listed.code == Some(0), "{listed:?}");
@@ -369,6 +411,42 @@ fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
     );
     let why = admin.run(&["-n", "shop", "why", "cart"])?;
     ensure!(why.code == Some(0) && why.out.contains("SIGTERM reached PID 1"), "{why:?}");
+    // What is not of the time, or cannot be selected, is not shown.
+    let recent = admin.run(&["-n", "shop", "list", "--since", "1s"])?;
+    ensure!(recent.code == Some(0) && recent.out.is_empty(), "{recent:?}");
+    for command in ["list", "why", "watch"] {
+        let selected = admin.run(&["-n", "shop", command, "-l", "epitaph.dev/workload=web"])?;
+        ensure!(
+            selected.code == Some(1) && selected.out.is_empty() && selected.err.contains("no labels for -l to select by"),
+            "{selected:?}"
+        );
+    }
+    let elsewhere = admin.run(&["-n", "shop", "why", "bank/cart-1"])?;
+    ensure!(elsewhere.code == Some(1) && elsewhere.out.is_empty(), "{elsewhere:?}");
+    // Of a workload, and no answer to a pipeline.
+    let none = admin.run(&["-n", "shop", "rollout", "deployment/idle"])?;
+    ensure!(none.code == Some(1), "{none:?}");
+    let workload = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "idle", "namespace": "shop"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "idle"}}, "template": {
+            "metadata": {"labels": {"app": "idle"}}, "spec": {"containers": [{"name": "app", "image": "app"}]}}},
+    });
+    api.kubectl.apply(&workload.to_string())?;
+    post("Deployment", "idle")?;
+    let rollout = admin.run(&["-n", "shop", "rollout", "deployment/idle"])?;
+    ensure!(
+        rollout.code == Some(0)
+            && rollout.out.contains("deployment/idle")
+            && !rollout.out.contains("cart-1")
+            && rollout.err.contains("what the rollout cost is unknown"),
+        "{rollout:?}"
+    );
+    let judged = admin.run(&["-n", "shop", "rollout", "deployment/idle", "--fail-on", "lost"])?;
+    ensure!(
+        judged.code == Some(1) && judged.out.is_empty() && judged.err.contains("remedy: install Epitaph's chart"),
+        "{judged:?}"
+    );
+    shows_events(admin, || post("Pod", "cart-9").map(drop))?;
     let doctor = admin.run(&["doctor"])?;
     ensure!(
         doctor.code == Some(1)

@@ -28,7 +28,7 @@ use epitaph_tests::sys::wall_seconds;
 use epitaph_tests::timeout::{holds, until};
 use serde_json::{Value, json};
 
-use stage::{Api, CRD, TIMEOUT, offer, patient, pod, reported, requests, restart, writing};
+use stage::{Api, CRD, TIMEOUT, observation, offer, patient, pod, reported, requests, restart, writing};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_epitaph_is_written_once_read_by_its_namespace_and_outlives_schemas() -> anyhow::Result<()> {
@@ -275,6 +275,18 @@ async fn nobody_but_the_agent_of_the_node_writes_its_epitaphs() -> anyhow::Resul
         let refused = format!("{:#}", result.expect_err(attempt));
         ensure!(refused.contains(why), "{attempt}: {refused}");
     }
+    // What the policy cannot compare is the pod: the name of another node's Epitaph can be taken, and its agent says so.
+    let taken = pod("shop", "cart-7", "node-1");
+    let name_of_taken = resource::of(&taken, &observation()).context("an Epitaph")?.name();
+    create(&forger, &made(&name_of_taken, "node-2", "node-2"))?;
+    offer(&sink, &taken);
+    reported(&sink, EpitaphOutcome::Foreign, 1)?;
+    api.kubectl.run(&["-n", "shop", "delete", "epitaph", &name_of_taken])?;
+    // An empty patch is no way to read another node's Epitaph.
+    let nothing =
+        json!({"apiVersion": "epitaph.dev/v1alpha1", "kind": "Epitaph", "metadata": {"name": name, "namespace": "shop"}});
+    let refused = format!("{:#}", overwrite(&nothing).expect_err("another node's"));
+    ensure!(refused.contains("of its own node only"), "{refused}");
     // What it may do: about its own node.
     create(&forger, &made("own", "node-2", "node-2"))?;
     // It has no right to read, and none to delete.

@@ -319,6 +319,8 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
     let over = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"];
     let mut cleaned = written[0].clone();
     cleaned["metadata"] = json!({"name": name, "namespace": "shop", "labels": cleaned["metadata"]["labels"]});
+    let mut annotated = cleaned.clone();
+    annotated["metadata"]["annotations"] = json!({"attacker.example/note": "x".repeat(512)});
     cleaned["report"]["verdict"] = "clean".into();
     let known = nodes(&api.kubectl)?[0]["metadata"]["name"]
         .as_str()
@@ -339,6 +341,21 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
             "an agent reports another node",
             create(&agent, &made("other", "node-1", "Shutdown")),
             "of its own node only",
+        ),
+        (
+            "an agent takes the name of another node's",
+            create(&agent, &made("node-1.0123456789abcdef", "node-2", "Shutdown")),
+            "the name of a NodeEpitaph is its node's",
+        ),
+        (
+            "an agent takes the name of a node whose name begins as its own",
+            create(&agent, &made("node-2.example.0123456789abcdef", "node-2", "Shutdown")),
+            "the name of a NodeEpitaph is its node's",
+        ),
+        (
+            "the observer annotates",
+            observer_user.run_with(&over, &annotated.to_string()),
+            "its own field only",
         ),
         (
             "the observer judges",
@@ -366,7 +383,7 @@ async fn nodes_have_epitaphs_and_the_observer_completes_those_of_pods() -> anyho
         let refused = format!("{:#}", result.expect_err(attempt));
         ensure!(refused.contains(why), "{attempt}: {refused}");
     }
-    create(&agent, &made("own", "node-2", "Shutdown"))?;
+    create(&agent, &made("node-2.0123456789abcdef", "node-2", "Shutdown"))?;
 
     // Nothing to complete, and nothing that needs it: counted, once nobody can expect the agent any more.
     observer.see(&removal("nobody", "web"));

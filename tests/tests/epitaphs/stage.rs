@@ -159,8 +159,13 @@ impl Api {
     }
 }
 
-/// The least that the schema accepts: an Epitaph in the namespace `shop`, or the NodeEpitaph of a shutdown.
+/// The least that schema and policy accept: an Epitaph in the namespace `shop`, or the NodeEpitaph of a shutdown, which is named by its node.
 pub fn forged(kind: &str, name: &str, node: &str) -> Value {
+    let hash = name.bytes().fold(0_u64, |hash, byte| hash << 8 | u64::from(byte));
+    let name = match kind {
+        "epitaphs" => name.to_owned(),
+        _ => format!("{node}.{hash:016x}"),
+    };
     let (kind, report) = match kind {
         "epitaphs" => ("Epitaph", json!({"pod": {"name": "cart-9", "uid": "u"}, "verdict": "clean"})),
         _ => ("NodeEpitaph", json!({"event": "Shutdown", "verdict": "graceful"})),

@@ -121,8 +121,8 @@ Kernel | Distribution | What is there | What Epitaph does there | Source
 
 **Never NULL**: in these kernels the verifier takes the socket that `tcp_send_reset` reports as never NULL, and deletes a program's test of
 that pointer (`reg_not_null` in kernel/bpf/verifier.c; changed by \"bpf: Augment raw_tp arguments with PTR_MAYBE_NULL\", 6.13, in Debian's
-6.12). A load without the test stops the machine when a segment comes to a closed port. So the probes test a copy of the argument, a number
-that the verifier knows nothing of, before the pointer itself.
+6.12). A load without the test stops the machine when a segment comes to a closed port. So the probes first test a copy of the argument,
+a number about which the verifier knows nothing, and then the pointer itself.
 
 Sources, on github.com; read: net/ipv4/tcp_ipv4.c, net/ipv4/tcp_output.c, net/ipv6/tcp_ipv6.c, include/trace/events/tcp.h and sock.h,
 include/linux/cgroup-defs.h, kernel/bpf/btf.c, verifier.c and trampoline.c, arch/arm64/Kconfig.

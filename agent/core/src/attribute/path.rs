@@ -80,6 +80,13 @@ fn owned_pod(segments: &[Segment<'_>], nodes: Nodes) -> Option<usize> {
     (owner < pod_at && nodes == Nodes::Machine).then_some(pod_at)
 }
 
+/// The pod by whose name a cgroup is called that counts for a container or a user around it: of a node that is a container itself, where
+/// [`Nodes::Machine`] holds.
+pub fn pod_below_container(path: &str) -> Option<PodUid> {
+    let (segments, _) = split(path).ok()?;
+    pod_uid(&segments, owned_pod(&segments, Nodes::Machine)?)
+}
+
 /// The path of the outermost container's cgroup, a prefix of the path given: a cgroup made inside a container counts for that
 /// container, under any name.
 pub fn outermost_container(path: &str) -> Option<&str> {

@@ -6,7 +6,7 @@ use epitaph_story::story::paragraph;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::cli::{DoctorArgs, ObjectOutput};
+use crate::cli::{DoctorArgs, DoctorOutput};
 use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, NODES, PODS, Place, Selection, now};
 use crate::failure::{Exit, Failure};
 use crate::output::{age_of, json, page, print, yaml};
@@ -81,9 +81,9 @@ pub async fn run(cluster: &Cluster, args: &DoctorArgs) -> Result<Exit, Failure> 
         findings.push(last(cluster, node).await);
     }
     print(&match args.output {
-        ObjectOutput::Text => findings.iter().map(|finding| line(finding, page())).collect(),
-        ObjectOutput::Json => json(&Findings { findings: &findings })?,
-        ObjectOutput::Yaml => yaml(&Findings { findings: &findings })?,
+        DoctorOutput::Text => findings.iter().map(|finding| line(finding, page())).collect(),
+        DoctorOutput::Json => json(&Findings { findings: &findings })?,
+        DoctorOutput::Yaml => yaml(&Findings { findings: &findings })?,
     })?;
     let failed = findings.iter().any(|finding| finding.state == State::Failed);
     Ok(if failed { Exit::Failed } else { Exit::Done })

@@ -3,15 +3,36 @@
 use epitaph_core::time::Wall;
 use kube::api::DynamicObject;
 
+use crate::cli::SelectArgs;
 use crate::cluster::{Cluster, EVENTS, Place, Selection, now};
 use crate::failure::Failure;
 use crate::output::{age_of, table};
 
 /// `reportingComponent` of agents and observer: `agent/src/sink/kubernetes_events.rs`.
-const COMPONENTS: [&str; 2] = ["epitaph.dev/agent", "epitaph.dev/observer"];
+pub const AGENTS: &str = "epitaph.dev/agent";
+const COMPONENTS: [&str; 2] = [AGENTS, "epitaph.dev/observer"];
 
 /// The Events of Epitaph, the latest first, after the reason why there is nothing better.
-pub async fn instead(cluster: &Cluster, place: Place<'_>, failure: &Failure) -> Result<Vec<DynamicObject>, Failure> {
+pub async fn instead(
+    cluster: &Cluster,
+    place: Place<'_>,
+    select: &SelectArgs,
+    failure: Failure,
+) -> Result<Vec<DynamicObject>, Failure> {
+    warn(select, failure)?;
+    all(cluster, place, None).await
+}
+
+/// Events have no labels of Epitaph: those that a selector would leave out cannot be told apart from the others.
+pub fn warn(select: &SelectArgs, failure: Failure) -> Result<(), Failure> {
+    if select.selector.is_some() {
+        let remedy = failure.remedy.unwrap_or_default();
+        return Err(Failure::new(format!(
+            "{}; the Events of Epitaph, which are left, have no labels for -l to select by",
+            failure.problem
+        ))
+        .with_remedy(format!("{remedy}; without -l the Events are shown")));
+    }
     eprintln!("warning: {}", failure.problem);
     eprintln!(
         "warning: this cluster has no kind Epitaph; shown are the Events of Epitaph instead: of unclean terminations only, which Kubernetes \
@@ -20,7 +41,12 @@ pub async fn instead(cluster: &Cluster, place: Place<'_>, failure: &Failure) -> 
     if let Some(remedy) = &failure.remedy {
         eprintln!("remedy: {remedy}");
     }
-    all(cluster, place, None).await
+    Ok(())
+}
+
+/// Those of one component.
+pub fn of(component: &str) -> Selection {
+    Selection::fields(format!("reportingComponent={component}"))
 }
 
 /// `about`: a further field selector.
@@ -28,7 +54,7 @@ pub async fn all(cluster: &Cluster, place: Place<'_>, about: Option<&str>) -> Re
     let mut all = Vec::new();
     for component in COMPONENTS {
         let further = about.map_or(String::new(), |about| format!(",{about}"));
-        let selection = Selection::fields(format!("reportingComponent={component}{further}"));
+        let selection = of(&format!("{component}{further}"));
         all.extend(cluster.list(EVENTS, place, &selection).await?.0);
     }
     all.sort_by_key(|event| std::cmp::Reverse(last(event)));
@@ -41,7 +67,8 @@ pub fn object(event: &DynamicObject) -> (&str, &str) {
     (field("kind"), field("name"))
 }
 
-fn last(event: &DynamicObject) -> Option<Wall> {
+/// When it happened for the last time.
+pub fn last(event: &DynamicObject) -> Option<Wall> {
     let series = event.data["series"]["lastObservedTime"].as_str();
     let at = series
         .or(event.data["lastTimestamp"].as_str())

@@ -16,7 +16,7 @@ pub async fn run(cluster: &Cluster, args: &ListArgs) -> Result<Exit, Failure> {
     let now = now();
     let since = args.since.map(|when| when.before(now));
     let mut all = match epitaphs(cluster, place, &selection(&args.select)).await {
-        Err(failure) if failure.is_kind_absent => return fallback(cluster, place, args, &failure).await,
+        Err(failure) if failure.is_kind_absent => return fallback(cluster, place, args, failure).await,
         all => all?,
     };
     let is_then = |epitaph: &Epitaph| since.is_none_or(|since| epitaph.exited().is_none_or(|exited| exited >= since));
@@ -111,8 +111,10 @@ fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
     table((!args.no_headers).then_some(&titles), &rows)
 }
 
-async fn fallback(cluster: &Cluster, place: Place<'_>, args: &ListArgs, failure: &Failure) -> Result<Exit, Failure> {
-    let all = events::instead(cluster, place, failure).await?;
+async fn fallback(cluster: &Cluster, place: Place<'_>, args: &ListArgs, failure: Failure) -> Result<Exit, Failure> {
+    let mut all = events::instead(cluster, place, &args.select, failure).await?;
+    let since = args.since.map(|when| when.before(now()));
+    all.retain(|event| since.is_none_or(|since| events::last(event).is_none_or(|last| last >= since)));
     print(&match args.output {
         ListOutput::Table | ListOutput::Wide if all.is_empty() => {
             eprintln!("No Events of Epitaph found{}.", within(place));

@@ -10,10 +10,10 @@ use epitaph_story::story::{many, paragraph};
 use serde::Serialize;
 
 use super::events;
-use crate::cli::{NodeArgs, ObjectOutput};
+use crate::cli::{NodeArgs, NodeOutput};
 use crate::cluster::{Cluster, NODE_EPITAPHS, NODES, Place, Selection, now};
 use crate::failure::{Exit, Failure};
-use crate::output::{age_of, json, page, print, yaml};
+use crate::output::{age_of, json, named, page, print, yaml};
 use crate::read::epitaphs;
 
 /// Most lines of Events.
@@ -70,15 +70,16 @@ pub async fn run(cluster: &Cluster, args: &NodeArgs) -> Result<Exit, Failure> {
         );
     }
     print(&match args.output {
-        ObjectOutput::Text => {
+        NodeOutput::Text => {
             let mut text = text(&story, page(), now());
             if !of_node.is_empty() {
                 let _ = write!(text, "\nEvents\n{}", events::text(of_node.iter().take(EVENTS), false, true));
             }
             text
         }
-        ObjectOutput::Json => json(&story)?,
-        ObjectOutput::Yaml => yaml(&story)?,
+        NodeOutput::Json => json(&story)?,
+        NodeOutput::Yaml => yaml(&story)?,
+        NodeOutput::Name => named(NODES, &story.node),
     })?;
     Ok(Exit::Done)
 }

@@ -14,10 +14,11 @@ use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::{FailOn, RolloutArgs};
-use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, Kind, Place, STATEFUL_SETS, Selection};
+use super::events;
+use crate::cli::{FailOn, RolloutArgs, RolloutOutput, SelectArgs};
+use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, EVENTS, Kind, Place, STATEFUL_SETS, Selection};
 use crate::failure::{Exit, Failure, shown};
-use crate::output::print;
+use crate::output::{json, list, names, print, yaml};
 use crate::read::{Epitaph, epitaphs};
 use revisions::revisions;
 
@@ -60,10 +61,15 @@ pub async fn run(cluster: &Cluster, args: &RolloutArgs) -> Result<Exit, Failure>
     let (kind, name) = workload(&args.workload)?;
     let rollout = match args.wait {
         true => settled::read(cluster, kind, &name, args).await?,
-        false => Some(read(cluster, kind, &name, args).await?),
+        false => match read(cluster, kind, &name, args).await {
+            Err(failure) if failure.is_kind_absent && args.fail_on.is_empty() => {
+                return fallback(cluster, kind, &name, args.output, failure).await;
+            }
+            read => Some(read?),
+        },
     };
     let Some(rollout) = rollout else { return Ok(Exit::TimedOut) };
-    print(&show::text(&rollout, args.output)?)?;
+    print(&show::text(kind, &rollout, args.output)?)?;
     Ok(match rollout.failed_on.as_slice() {
         [] => Exit::Done,
         conditions => {
@@ -71,6 +77,24 @@ pub async fn run(cluster: &Cluster, args: &RolloutArgs) -> Result<Exit, Failure>
             Exit::Condition
         }
     })
+}
+
+/// What is left without Epitaphs: the Events on the workload. They are no cost, so that no pipeline gets an answer from them.
+async fn fallback(cluster: &Cluster, kind: Kind, name: &str, output: RolloutOutput, failure: Failure) -> Result<Exit, Failure> {
+    let about = format!("involvedObject.kind={},involvedObject.name={name}", kind.name());
+    let all = events::all(cluster, Place::Namespace(&cluster.namespace), Some(&about)).await?;
+    if all.is_empty() {
+        return Err(failure);
+    }
+    events::warn(&SelectArgs::default(), failure)?;
+    eprintln!("warning: what the rollout cost is unknown");
+    print(&match output {
+        RolloutOutput::Text | RolloutOutput::Markdown => events::text(&all, false, true),
+        RolloutOutput::Json => json(&list(EVENTS, all))?,
+        RolloutOutput::Yaml => yaml(&list(EVENTS, all))?,
+        RolloutOutput::Name => names(EVENTS, all),
+    })?;
+    Ok(Exit::Done)
 }
 
 /// `deployment/web` or `deployment web`, with kubectl's short names.

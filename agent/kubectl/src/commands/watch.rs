@@ -11,28 +11,36 @@ use epitaph_story::story::{Brief, List, safe};
 use futures::StreamExt as _;
 use kube::api::DynamicObject;
 use kube::core::WatchEvent;
-use serde_json::Value;
 
+use super::events;
 use crate::cli::{WatchArgs, WatchOutput};
-use crate::cluster::{Cluster, EPITAPHS, Place, Selection};
+use crate::cluster::{Cluster, EPITAPHS, EVENTS, Kind, Place, Selection};
 use crate::failure::{Exit, Failure};
-use crate::output::{names, object, print, style, terminal};
+use crate::output::{names, object, print, style, terminal, yaml};
 use crate::read::{Epitaph, place, selection};
 
 pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
-    let (place, selection) = (place(cluster, &args.select), selection(&args.select));
+    let place = place(cluster, &args.select);
+    let (mut kind, mut selection) = (EPITAPHS, selection(&args.select));
     let mut list = List::new(terminal(), style(Color::Auto)).with_header();
-    let (mut shown, mut version) = there(cluster, place, &selection).await?;
+    let (mut shown, mut version) = match there(cluster, kind, place, &selection).await {
+        Err(failure) if failure.is_kind_absent => {
+            events::warn(&args.select, failure)?;
+            (kind, selection) = (EVENTS, events::of(events::AGENTS));
+            there(cluster, kind, place, &selection).await?
+        }
+        there => there?,
+    };
     eprintln!("watching terminations; Ctrl-C ends");
     loop {
-        let mut events = pin!(cluster.watch(EPITAPHS, place, &selection, &version).await?);
+        let mut events = pin!(cluster.watch(kind, place, &selection, &version).await?);
         // An API server ends each watch after some minutes.
         while let Some(event) = events.next().await {
             match event {
                 Ok(WatchEvent::Added(of) | WatchEvent::Modified(of)) => {
                     version = of.metadata.resource_version.clone().unwrap_or(version);
                     if shown.is_new(&of) {
-                        show(of, args.output, &mut list)?;
+                        show(kind, of, args, &mut list)?;
                     }
                 }
                 Ok(WatchEvent::Deleted(of)) => {
@@ -43,10 +51,13 @@ pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
                 // 410: the changes since this version are gone.
                 Ok(WatchEvent::Error(status)) if status.code == 410 => {
                     eprintln!("warning: terminations of the last moments may be missing: the API server no longer has them");
-                    (shown, version) = there(cluster, place, &selection).await?;
+                    (shown, version) = there(cluster, kind, place, &selection).await?;
                     break;
                 }
-                Ok(WatchEvent::Error(status)) => return Err(Failure::of(&kube::Error::Api(status), "watch epitaphs")),
+                Ok(WatchEvent::Error(status)) => {
+                    let what = format!("watch {}", kind.name());
+                    return Err(Failure::of(&kube::Error::Api(status), &what));
+                }
                 // The connection broke: the next request shows whether the API server is there.
                 Err(_) => break,
             }
@@ -55,8 +66,8 @@ pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
 }
 
 /// What there is before the watch begins, and the version from which it does.
-async fn there(cluster: &Cluster, place: Place<'_>, selection: &Selection) -> Result<(Shown, String), Failure> {
-    let (objects, version) = cluster.list(EPITAPHS, place, selection).await?;
+async fn there(cluster: &Cluster, kind: Kind, place: Place<'_>, selection: &Selection) -> Result<(Shown, String), Failure> {
+    let (objects, version) = cluster.list(kind, place, selection).await?;
     let mut shown = Shown::default();
     for object in &objects {
         shown.is_new(object);
@@ -64,16 +75,16 @@ async fn there(cluster: &Cluster, place: Place<'_>, selection: &Selection) -> Re
     Ok((shown, version))
 }
 
-/// Hashes of the reports that were shown or were there before, by the UID of the Epitaph: as many as are kept in the cluster.
+/// Hashes of the reports that were shown or were there before, by the UID of the Epitaph or Event: as many as are kept in the cluster.
 #[derive(Default)]
 struct Shown(HashMap<String, u64>);
 
 impl Shown {
-    /// False where the observer added what it saw, which is no part of the report.
+    /// False where the observer added what it saw, which is no part of the report. An Event has no report: each change counts it up.
     fn is_new(&mut self, of: &DynamicObject) -> bool {
         let Some(uid) = of.metadata.uid.clone() else { return true };
         let mut hasher = DefaultHasher::new();
-        of.data.get("report").map(Value::to_string).hash(&mut hasher);
+        of.data.get("report").unwrap_or(&of.data).to_string().hash(&mut hasher);
         let hash = hasher.finish();
         self.0.insert(uid, hash) != Some(hash)
     }
@@ -85,10 +96,12 @@ impl Shown {
     }
 }
 
-fn show(of: DynamicObject, output: WatchOutput, list: &mut List) -> Result<(), Failure> {
-    let text = match output {
-        WatchOutput::Json => safe(&object(EPITAPHS, of).to_string()) + "\n",
-        WatchOutput::Name => names(EPITAPHS, [of]),
+fn show(kind: Kind, of: DynamicObject, args: &WatchArgs, list: &mut List) -> Result<(), Failure> {
+    let text = match args.output {
+        WatchOutput::Json => safe(&object(kind, of).to_string()) + "\n",
+        WatchOutput::Yaml => format!("---\n{}", yaml(&object(kind, of))?),
+        WatchOutput::Name => names(kind, [of]),
+        WatchOutput::Text if kind.name() == EVENTS.name() => events::text([&of], args.select.all_namespaces, false),
         WatchOutput::Text => {
             let Some(epitaph) = Epitaph::of(of) else { return Ok(()) };
             let value = resource::object(&epitaph.namespace, &epitaph.report);
@@ -106,7 +119,7 @@ fn show(of: DynamicObject, output: WatchOutput, list: &mut List) -> Result<(), F
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -29,17 +29,30 @@ pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
     let named = what.and_then(|what| what.split_once('/'));
     let selection = selection(&args.select);
     let own = place(cluster, &args.select);
-    let (place, mut all) = match epitaphs(cluster, own, &selection).await {
-        Err(failure) if failure.is_kind_absent => return fallback(cluster, own, args, &failure).await,
+    // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
+    let elsewhere = named.map(|(namespace, _)| namespace).filter(|_| !args.select.all_namespaces);
+    let (mut place, mut all) = match epitaphs(cluster, own, &selection).await {
+        Err(failure) if failure.is_kind_absent => {
+            let other = elsewhere.filter(|first| !is_kind(first)).map(Place::Namespace);
+            return fallback(cluster, other.unwrap_or(own), args, failure).await;
+        }
         all => (own, all?),
     };
     let mut found = find(&all, what);
-    // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
-    if let (None, Some((namespace, _)), false) = (&found, named, args.select.all_namespaces)
-        && let Ok(others) = epitaphs(cluster, Place::Namespace(namespace), &selection).await
-    {
-        all = others;
-        found = find(&all, what);
+    if let (None, Some(namespace)) = (&found, elsewhere) {
+        let other = Place::Namespace(namespace);
+        match epitaphs(cluster, other, &selection).await {
+            Ok(others) => {
+                all = others;
+                found = find(&all, what);
+                if !is_kind(namespace) {
+                    place = other;
+                }
+            }
+            Err(_) if is_kind(namespace) => {}
+            // What may not be read is not absent.
+            Err(failure) => return Err(failure),
+        }
     }
     let Some((epitaph, story)) = found else {
         return Err(not_found(args, place));
@@ -63,6 +76,8 @@ fn asked(args: &WhyArgs) -> Option<String> {
     (!args.what.is_empty()).then(|| args.what.join("/"))
 }
 
+const PODS: [&str; 3] = ["pod", "pods", "po"];
+
 /// Kinds of workloads that have pods, with kubectl's names for them.
 const WORKLOADS: [(&str, &[&str]); 6] = [
     ("Deployment", &["deployment", "deployments", "deploy"]),
@@ -72,6 +87,13 @@ const WORKLOADS: [(&str, &[&str]); 6] = [
     ("Job", &["job", "jobs"]),
     ("CronJob", &["cronjob", "cronjobs", "cj"]),
 ];
+
+/// The first word of `KIND/NAME`. No namespace has a capital letter or a group: a kind of its own, such as `Rollout/web`, has.
+fn is_kind(word: &str) -> bool {
+    let names = WORKLOADS.iter().flat_map(|(_, names)| *names);
+    let mut names = names.chain(&PODS).chain(&["epitaph", "epitaphs"]);
+    word.contains(|c: char| c == '.' || c.is_ascii_uppercase()) || names.any(|name| *name == word)
+}
 
 /// What kubectl prints and people type for it, such as `po/web-1`, `deployment.apps/web` or the name of an Epitaph, in words of the search.
 fn wanted(all: &[Epitaph], what: &str) -> String {
@@ -84,7 +106,7 @@ fn wanted(all: &[Epitaph], what: &str) -> String {
             .iter()
             .find(|epitaph| epitaph.object.name_any() == name)
             .map_or_else(|| what.to_owned(), |epitaph| epitaph.report.pod.uid.clone()),
-        "pod" | "pods" | "po" => name.to_owned(),
+        _ if PODS.contains(&kind) => name.to_owned(),
         _ => WORKLOADS
             .iter()
             .find(|(_, names)| names.contains(&kind))
@@ -192,8 +214,8 @@ fn not_found(args: &WhyArgs, place: Place<'_>) -> Failure {
     ))
 }
 
-async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: &Failure) -> Result<Exit, Failure> {
-    let mut all = events::instead(cluster, place, failure).await?;
+async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: Failure) -> Result<Exit, Failure> {
+    let mut all = events::instead(cluster, place, &args.select, failure).await?;
     let what = asked(args);
     let name = what.as_deref().map(|what| what.rsplit('/').next().unwrap_or(what));
     all.retain(|event| name.is_none_or(|name| events::object(event).1.starts_with(name)));
@@ -244,6 +266,16 @@ mod tests {
             ("shop/web-1", "shop/web-1"),
         ] {
             assert_eq!(wanted(&all, asked), expected, "{asked}");
+        }
+    }
+
+    #[test]
+    fn the_first_word_is_a_kind_or_a_namespace() {
+        for kind in ["pod", "deploy", "epitaphs", "Deployment", "deployment.apps", "Rollout"] {
+            assert!(is_kind(kind), "{kind}");
+        }
+        for namespace in ["shop", "jobs-of-the-night", "default"] {
+            assert!(!is_kind(namespace), "{namespace}");
         }
     }
 

@@ -10,6 +10,7 @@ use epitaph_core::text::bounded;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::{Api, Client, Resource as _};
 use serde_json::json;
 
@@ -198,8 +199,11 @@ impl Epitaphs {
     async fn join(&mut self, api: &Api<DynamicObject>, key: &Key, epitaph: &Epitaph) -> Result<Done, Failure> {
         // Agents may not read. A patch that changes nothing is no write, and its answer is the object.
         let nothing = Patch::Merge(json!({}));
-        let existing = api.patch(&key.name, &PatchParams::default(), &nothing).await;
-        let existing = existing.map_err(|error| failure(&error, self.rights.pods))?;
+        let existing = match api.patch(&key.name, &PatchParams::default(), &nothing).await {
+            // The same policy has just admitted our own object under this name.
+            Err(error) if is_refused(&error) && is_of_other_node(&error) => return Ok(Done::Foreign),
+            existing => existing.map_err(|error| failure(&error, self.rights.pods))?,
+        };
         // Whatever is in it: a report that cannot be read is another writer's.
         let report = existing.data.get("report").cloned().unwrap_or_default();
         let report = serde_json::from_value::<EpitaphReport>(report).ok();
@@ -240,7 +244,14 @@ async fn patch(api: &Api<DynamicObject>, key: &Key, whole: &Epitaph, version: Op
 
 /// A JSON patch whose test did not hold. The API server gives no reason of its own; another 422 comes again with the next patch.
 fn is_known(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 422 && !status.message.contains("ValidatingAdmissionPolicy"))
+    is(error, 422) && !is_refused(error)
+}
+
+/// By the policy of the chart, or another one of the cluster.
+fn is_refused(error: &kube::Error) -> bool {
+    let names_policy =
+        |status: &Status| matches!(status.code, 403 | 422) && status.message.contains("ValidatingAdmissionPolicy");
+    matches!(error, kube::Error::Api(status) if names_policy(status))
 }
 
 /// A 404 about one object, and not about its kind or namespace.
@@ -252,13 +263,18 @@ pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// In the words of the chart's policy.
+fn is_of_other_node(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.message.contains("of its own node only"))
+}
+
 pub(super) fn failure(error: &kube::Error, right: &'static Right) -> Failure {
     let kube::Error::Api(status) = error else {
         return Failure::Away(shown(&crate::error::chain(error)));
     };
     let message = shown(&status.message);
     match status.code {
-        403 | 422 if message.contains("ValidatingAdmissionPolicy") => Failure::Refused(message),
+        _ if is_refused(error) => Failure::Refused(message),
         // A namespace that is being deleted accepts no new objects and answers 403.
         403 if message.contains("being terminated") => Failure::NamespaceGone(message),
         // An exceeded quota and a denying webhook are 403s, too.

@@ -66,6 +66,8 @@ struct Held {
     is_known: bool,
     /// All of it is on its way to the Epitaph that there is. A write that fails is counted, and is not repeated from here.
     is_written: bool,
+    /// The write that is due is the second one, and the last.
+    is_last: bool,
 }
 
 /// All that was seen of one pod, for its Epitaph.
@@ -81,7 +83,7 @@ pub(super) struct Completion {
 /// Facts that wait no longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
-    /// The termination was not unclean, and they explain nothing.
+    /// The termination was not unclean, and they explain nothing; or they came after the last write.
     pub unneeded: u64,
     /// The agent has not written an Epitaph.
     pub absent: u64,
@@ -109,6 +111,10 @@ impl Facts {
                 held.unwritten += 1;
                 // What is written waits in the queue until it is due, with all that comes meanwhile.
                 if held.is_written && now >= held.due {
+                    if held.is_last {
+                        return None;
+                    }
+                    held.is_last = true;
                     held.due = now.plus(self.limits.further);
                 }
                 held.is_written = false;
@@ -121,6 +127,7 @@ impl Facts {
                     due: now.plus(self.limits.first),
                     is_known: false,
                     is_written: false,
+                    is_last: false,
                 };
                 self.held.insert(key.clone(), held);
                 self.order.push_back(key.clone());
@@ -143,6 +150,7 @@ impl Facts {
         self.epitaphs.remove(key);
         if let Some(held) = self.held.get_mut(key) {
             held.is_written = false;
+            held.is_last = false;
         }
     }
 
@@ -271,7 +279,7 @@ mod tests {
         assert_eq!(services(facts.written(&b, true)), all(&["web"], 0));
     }
 
-    /// A replacement that becomes ready late, and then its removal from Services: few writes, however many facts there are.
+    /// A replacement that becomes ready late, and then its removal from Services: two writes at most, however many facts there are.
     #[test]
     fn what_comes_after_the_first_write_is_one_further_write_of_all() {
         let (mut facts, a) = (facts(9), key("a"));
@@ -283,7 +291,16 @@ mod tests {
         for minutes in [3, 4, 12] {
             assert_eq!(due(facts.seen(&a, left("late", false), minute(minutes))), Some(minute(13)));
         }
-        assert_eq!(due(facts.seen(&a, left("later", false), minute(20))), Some(minute(30)));
+        // Two writes a termination, and no third.
+        assert_eq!(due(facts.seen(&a, left("later", false), minute(20))), None);
+        assert_eq!(facts.written(&a, true), None);
+        // But where it was removed and is written anew: with all of it.
+        facts.gone(&a);
+        let all_of_it = ["web", "admin", "late", "later"];
+        assert_eq!(services(facts.written(&a, true)), all(&all_of_it, 1));
+        assert_eq!(due(facts.seen(&a, left("last", false), minute(21))), Some(minute(31)));
+        assert_eq!(due(facts.seen(&a, left("lost", false), minute(40))), None);
+        assert_eq!(facts.drain(), Unwritten { unneeded: 1, absent: 0 });
     }
 
     #[test]

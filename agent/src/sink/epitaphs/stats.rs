@@ -11,7 +11,7 @@ pub enum EpitaphOutcome {
     Foreign,
     /// Of the observer: the agent of the node has written no Epitaph that could be completed, or somebody removed it.
     Absent,
-    /// Of the observer: the termination was not unclean, and nothing that was observed is out of the ordinary.
+    /// Of the observer: the termination was not unclean, and nothing that was observed is out of the ordinary; or it came after two writes.
     Unneeded,
     QueueFull,
     /// The API server does not know the kind: the CustomResourceDefinition is not installed.

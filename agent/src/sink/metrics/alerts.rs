@@ -345,22 +345,23 @@ impl Rules {
     fn export_failing(&self) -> Rule {
         let window = duration(self.seconds(LASTING));
         let retries = EXPORT_RETRIES.prometheus();
-        let [spans, logs] = [EXPORT_SPANS, EXPORT_LOGS].map(|row| {
-            let exported = row.prometheus();
-            format!("sum by (cluster, instance) (increase({exported}{{outcome=\"exported\"}}[{window}])) > 0")
+        // Each for itself: a collector can accept log records while its pipeline of traces is broken.
+        let failing = [("traces", EXPORT_SPANS), ("logs", EXPORT_LOGS)].map(|(signal, row)| {
+            let retried = format!("increase({retries}{{signal=\"{signal}\"}}[{window}])");
+            let exported = format!("increase({}{{outcome=\"exported\"}}[{window}])", row.prometheus());
+            format!("(sum by (cluster, instance) ({retried}) > 0\n  unless sum by (cluster, instance) ({exported}) > 0)")
         });
         Rule {
-            expr: format!(
-                "sum by (cluster, instance) (increase({retries}[{window}])) > 0\nunless ({spans}\n  or {logs})"
-            ),
+            expr: failing.join("\nor "),
             lasting: self.seconds(LASTING),
             severity: "warning",
             outcome: Some("unreachable"),
             ..rule(
                 "EpitaphNotExporting",
-                "The agent {{ $labels.instance }} cannot reach the collector".into(),
-                "Every export request of the last minutes failed; traces wait on disk until journal.max_bytes is reached, or, \
-                 without a journal, in a queue that drops the oldest. The agent's log has the error and its remedy: address, scheme, certificate, or a NetworkPolicy."
+                "The agent {{ $labels.instance }} cannot send traces or log records to the collector".into(),
+                "Every export request of traces, or of log records, of the last minutes failed; they wait on disk until journal.max_bytes is \
+                 reached, or, without a journal, in a queue that drops the oldest. If one of the two is exported, look at the collector's \
+                 pipeline of the other. The agent's log has the error and its remedy: address, scheme, certificate, or a NetworkPolicy."
                     .into(),
             )
         }

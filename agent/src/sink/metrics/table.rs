@@ -330,7 +330,7 @@ pub const KUBERNETES_EPITAPHS: Row = Row {
     unit: "{termination}",
     labels: &[(
         "outcome",
-        "written, known (an earlier run had written it), foreign (an Epitaph of another pod or node has the name), absent (of the observer: no agent has written one to complete), unneeded (of the observer: what it saw explains nothing at this termination; counted when it is forgotten), queue_full, kind_absent (the CustomResourceDefinition is not installed), forbidden (RBAC), refused (the policy: the agent's token does not name the node), namespace_gone, rejected, unavailable, shutdown",
+        "written, known (an earlier run had written it), foreign (an Epitaph of another pod or node has the name), absent (of the observer: no agent has written one to complete), unneeded (of the observer: what it saw explains nothing at this termination, or came after two writes; counted when it is forgotten), queue_full, kind_absent (the CustomResourceDefinition is not installed), forbidden (RBAC), refused (the policy: the agent's token does not name the node), namespace_gone, rejected, unavailable, shutdown",
     )],
     about: "Terminations for the custom resource Epitaph, by outcome: written, or the reason why not. Absent without Kubernetes",
 };

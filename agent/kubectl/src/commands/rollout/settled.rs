@@ -89,6 +89,11 @@ fn may_pass(failure: &Failure, was_answered: bool) -> bool {
 /// What is still to happen.
 async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<String>, Failure> {
     let workload = existing(cluster, kind, name).await?;
+    if workload.data["spec"]["updateStrategy"]["type"] == "OnDelete" {
+        let workload = format!("{} `{}`", kind.name(), shown(name));
+        let problem = format!("{workload} has the update strategy OnDelete: Kubernetes replaces no pod that nobody deletes");
+        return Err(Failure::new(problem).with_remedy("delete the old pods, and ask without --wait"));
+    }
     match unfinished(kind, &workload) {
         Some(state) => Ok(Some(state)),
         None => old_pods(cluster, kind, &workload).await,
@@ -114,14 +119,21 @@ fn unfinished(kind: Kind, workload: &DynamicObject) -> Option<String> {
             number(&status["availableReplicas"]),
         ),
     };
-    if updated < wanted {
-        return Some(format!("{updated} of {wanted} pods are new"));
+    let new = wanted.saturating_sub(partition(workload));
+    if updated < new {
+        return Some(format!("{updated} of {new} pods are new"));
     }
     let all = number(&status["replicas"]);
     if kind.name() == DEPLOYMENTS.name() && all > updated {
         return Some(format!("{} old pods are left", all - updated));
     }
-    (available < wanted).then(|| format!("{available} of {wanted} new pods are available"))
+    (available < wanted).then(|| format!("{available} of {wanted} pods are available"))
+}
+
+/// How many pods of a StatefulSet its rollout leaves as they are: those with the lowest ordinals.
+fn partition(workload: &DynamicObject) -> u64 {
+    let partition = &workload.data["spec"]["updateStrategy"]["rollingUpdate"]["partition"];
+    partition.as_u64().unwrap_or(0)
 }
 
 /// Pods of another revision that exist, also those that are terminating: the status of a Deployment no longer counts these.
@@ -131,17 +143,21 @@ async fn old_pods(cluster: &Cluster, kind: Kind, workload: &DynamicObject) -> Re
     };
     let selection = Selection::labels(selector(&workload.data["spec"]["selector"]));
     let (pods, _) = cluster.list(PODS, Place::Namespace(&cluster.namespace), &selection).await?;
-    let old = old(&pods, &newest);
+    let old = old(&pods, &newest, partition(workload) > 0);
     Ok((old > 0).then(|| format!("{old} old pods still terminate")))
 }
 
-fn old(pods: &[DynamicObject], newest: &str) -> usize {
+/// `stay`: some of another revision stay, and only those that terminate count. All that are to be replaced are by now.
+fn old(pods: &[DynamicObject], newest: &str, stay: bool) -> usize {
     let is_new = |pod: &DynamicObject| {
         HASHES
             .iter()
             .any(|label| pod.labels().get(*label).is_some_and(|hash| hash == newest))
     };
-    pods.iter().filter(|pod| !is_new(pod) && !has_terminated(pod)).count()
+    let goes = |pod: &DynamicObject| !stay || pod.metadata.deletion_timestamp.is_some();
+    pods.iter()
+        .filter(|pod| !is_new(pod) && !has_terminated(pod) && goes(pod))
+        .count()
 }
 
 /// The hash of the pods that the workload makes.
@@ -172,6 +188,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::STATEFUL_SETS;
 
     fn of(kind: Kind, spec: Value, status: Value) -> Option<String> {
         let object = json!({
@@ -246,6 +263,14 @@ mod tests {
         let daemons = |updated: u64| json!({"observedGeneration": 3, "desiredNumberScheduled": 2, "updatedNumberScheduled": updated, "numberAvailable": 2});
         assert_eq!(of(DAEMON_SETS, json!({}), daemons(2)), None);
         assert!(of(DAEMON_SETS, json!({}), daemons(1)).is_some());
+        // The two lowest ordinals stay, and all three are to be available.
+        let canary = || json!({"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}});
+        assert_eq!(of(STATEFUL_SETS, canary(), status(1, 3, 3)), None);
+        let waits = |updated: u64, available: u64| of(STATEFUL_SETS, canary(), status(updated, 3, available));
+        assert_eq!(waits(0, 3).as_deref(), Some("0 of 1 pods are new"));
+        assert_eq!(waits(1, 2).as_deref(), Some("2 of 3 pods are available"));
+        let all = json!({"replicas": 1, "updateStrategy": {"rollingUpdate": {"partition": 4}}});
+        assert_eq!(of(STATEFUL_SETS, all, status(0, 1, 1)), None);
     }
 
     /// An evicted pod stays as an object until somebody removes it.
@@ -259,8 +284,14 @@ mod tests {
             serde_json::from_value(pod).expect("a pod")
         };
         let mut pods = vec![pod("old", "Failed"), pod("old", "Succeeded"), pod("new", "Running")];
-        assert_eq!(old(&pods, "new"), 0);
+        assert_eq!(old(&pods, "new", false), 0);
         pods.push(pod("old", "Running"));
-        assert_eq!(old(&pods, "new"), 1);
+        assert_eq!(old(&pods, "new", false), 1);
+        // Of a partition.
+        assert_eq!(old(&pods, "new", true), 0);
+        let deleted = json!({"name": "web-2", "deletionTimestamp": "2026-01-02T03:04:05Z"});
+        let deleted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": deleted, "status": {"phase": "Running"}});
+        pods.push(serde_json::from_value(deleted).expect("a pod"));
+        assert_eq!(old(&pods, "new", true), 1);
     }
 }

@@ -8,15 +8,17 @@ use epitaph_story::story::{many, paragraph};
 
 use super::{MOST, Rollout};
 use crate::cli::RolloutOutput;
+use crate::cluster::Kind;
 use crate::failure::Failure;
-use crate::output::{json, page, table, yaml};
+use crate::output::{json, named, page, table, yaml};
 
-pub fn text(of: &Rollout, output: RolloutOutput) -> Result<String, Failure> {
+pub fn text(kind: Kind, of: &Rollout, output: RolloutOutput) -> Result<String, Failure> {
     match output {
         RolloutOutput::Text => Ok(plain(of, page())),
         RolloutOutput::Markdown => Ok(markdown(of)),
         RolloutOutput::Json => json(of),
         RolloutOutput::Yaml => yaml(of),
+        RolloutOutput::Name => Ok(named(kind, &of.name)),
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Rule, Rules, rule};
 use crate::sink::metrics::table::KUBERNETES_EPITAPHS;
 
 /// What whoever installs can mend. An API server that was away, or a namespace that refuses objects, is not of this kind.
-const MENDED: &str = "kind_absent|forbidden|refused";
+const MENDED: &str = "kind_absent|forbidden|refused|foreign";
 
 pub(super) fn not_written(of: &Rules) -> Rule {
     let counter = format!("{}{{outcome=~\"{MENDED}\"}}", KUBERNETES_EPITAPHS.prometheus());
@@ -17,7 +17,8 @@ pub(super) fn not_written(of: &Rules) -> Rule {
             "{{ $labels.instance }} could not write {{ $value | printf \"%.0f\" }} Epitaphs: {{ $labels.outcome }}".into(),
             "`kubectl get epitaphs` and `kubectl epitaph` lack these terminations; traces, metrics and Kubernetes Events are complete. \
              kind_absent: the CustomResourceDefinition is not installed. forbidden: RBAC lacks the rule. refused: the policy compares the \
-             node in the agent's token, and this token names none."
+             node in the agent's token, and this token names none. foreign: another writer has taken the name; on Kubernetes 1.30 or later \
+             only the agent of a node that is taken over can."
                 .into(),
         )
     }
@@ -33,6 +34,8 @@ pub(super) const PAGE: Page = Page {
          `kubernetes.epitaphs = false` where they are not wanted.",
         "forbidden: install again, which brings the rules back; `docs/privileges.md` has each.",
         "refused: give the agent the token of its own pod, as the chart does. A ServiceAccount's long-lived token names no node.",
+        "foreign: the agent's log has the name. `kubectl get epitaph NAME -o yaml` shows in `report.node` which node's agent wrote it: take that node \
+         for compromised until that is explained, and delete the Epitaph. Before Kubernetes 1.30 whoever may create Epitaphs can be the writer.",
     ],
     silence: "While the CustomResourceDefinitions are being replaced.",
 };

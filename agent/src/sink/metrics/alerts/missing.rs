@@ -16,7 +16,8 @@ pub(super) fn agents(of: &Rules) -> Rule {
         ..rule(
             "EpitaphAgentsMissing",
             "{{ $value | printf \"%.0f\" }} nodes have no agent that Prometheus scrapes".into(),
-            "What terminates on these nodes is not observed, and no other alert sees it: a pod that is gone has no target. Find the nodes: \
+            "What terminates on these nodes is not observed. Where the pod alone is gone, no other alert sees it: there is no target. A node \
+             that is down counts, too: EpitaphAgentDown and EpitaphNodeLost are about it. Find the nodes: \
              kubectl get pods --all-namespaces -l app.kubernetes.io/component=agent -o wide, against kubectl get nodes. Nodes without \
              an agent on purpose are the chart value prometheusRule.nodesWithoutAgent."
                 .into(),
@@ -81,7 +82,9 @@ pub(super) const PAGES: [Page; 2] = [
              (`serviceMonitor.enabled`, and the labels that the Prometheus selects), or at the job in its configuration.",
             "`kubectl -n epitaph get daemonset epitaph-agent`: fewer pods desired than nodes is a `nodeSelector`, a taint without \
              toleration, or nodes of Windows, on purpose or not. On purpose: `prometheusRule.nodesWithoutAgent`.",
-            "Fewer pods ready than desired: `kubectl -n epitaph get pods -o wide`, and `kubectl describe` of the pod that is not ready. \
+            "Fewer pods ready than desired, and `kubectl get nodes` shows a node that is not ready: EpitaphNodeLost of the node has the steps, and \
+             this alert ends with it.",
+            "Fewer pods ready than desired on nodes that are ready: `kubectl -n epitaph get pods -o wide`, and `kubectl describe` of the pod that is not ready. \
              `CreateContainerError` and `ContainerCreating` have the reason in the Events, a restarting pod in its log.",
             "As many agents as nodes: Prometheus does not scrape all of them. Look at the ServiceMonitor, and at NetworkPolicies for port 9464.",
         ],

@@ -182,8 +182,8 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNotExporting",
-        means: "Traces or log records do not reach the collector: either every request fails (label `outcome`: `unreachable`), or spans or \
-                log records were dropped (the label has the reason).",
+        means: "Traces or log records do not reach the collector: either every request of one of the two fails (label `outcome`: `unreachable`), or spans \
+                or log records were dropped (the label has the reason).",
         proves: "`epitaph_export_spans_total` and `epitaph_export_logs_total` by outcome, and `epitaph_export_retries_total`; the agent's log \
                  has the error of the last request with its remedy.",
         to_do: &[

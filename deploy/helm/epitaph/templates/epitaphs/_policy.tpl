@@ -1,5 +1,17 @@
 {{- /* Bounds of the objects of both kinds, which neither their schemas nor Kubernetes have: etcd holds ten thousand of them. */}}
 
+{{- /* What a write changes besides report, observer's field, labels, annotations and owners. One finalizer fewer is no such change. The
+  argument: a user whose writes that change nothing are matched, too. */}}
+{{- define "epitaph.policy.changes" }}
+        object.metadata.?generateName.orValue('') != oldObject.metadata.?generateName.orValue('') ||
+        object.metadata.?finalizers.orValue([]).size() > oldObject.metadata.?finalizers.orValue([]).size() ||
+        (object.metadata.?finalizers.orValue([]).size() == oldObject.metadata.?finalizers.orValue([]).size() && (
+        {{ with . }}request.userInfo.username == {{ . | squote }} ||
+        {{ end -}}
+        object.metadata.?finalizers.orValue([]) != oldObject.metadata.?finalizers.orValue([]) ||
+        dyn(object.metadata.?managedFields.orValue([])) != dyn(oldObject.metadata.?managedFields.orValue([]))))
+{{- end }}
+
 {{- define "epitaph.policy.variables" }}
     # The schema bounds each text, and not all of them together.
     - name: reportSize
@@ -27,6 +39,10 @@
     - expression: variables.managed.size() <= 12 && variables.managedSize <= 4096
       reason: Forbidden
       message: {{ . }} may have at most 12 field managers, and names of at most 4096 characters in their fields
+    # Kubernetes bounds it at the creation alone.
+    - expression: object.metadata.?generateName.orValue('').size() <= 253
+      reason: Forbidden
+      message: {{ . }} may have a generateName of at most 253 characters
     # Kubernetes bounds neither their number nor their length. The object outlives pod and node.
     - expression: object.metadata.?ownerReferences.orValue([]).size() == 0
       reason: Forbidden
