@@ -443,7 +443,7 @@ impl NodeShutdownFacts {
         match self.ending {
             Ending::Continued => false,
             Ending::AgentEnded | Ending::ObservationEnded => true,
-            Ending::Down { .. } => !self.was_cut_off(),
+            Ending::Down { .. } => !self.was_cut_off() || self.gaps.signals,
         }
     }
 
