@@ -248,6 +248,8 @@ pub struct ShutdownGaps {
     pub bus: Option<String>,
     /// Exits of processes were not observed, or lost.
     pub exits: bool,
+    /// Records of signals were lost, of any process.
+    pub signals: bool,
     /// The agent did not observe for a part of it.
     pub observation: bool,
     /// The pods of the node were not known.
@@ -441,7 +443,7 @@ impl NodeShutdownFacts {
         match self.ending {
             Ending::Continued => false,
             Ending::AgentEnded | Ending::ObservationEnded => true,
-            Ending::Down { .. } => !self.was_cut_off(),
+            Ending::Down { .. } => !self.was_cut_off() || self.gaps.signals,
         }
     }
 

@@ -108,6 +108,11 @@ fn is_told_twice(object: &Map<String, Value>, key: &str) -> bool {
 
 /// Of the core, asked as `epitaph replay` does, what its JSON does not show.
 fn reports(recording: &Path, text: &mut String) -> Result<(), String> {
+    each_report(recording, |report, observation| show(text, report, observation))
+}
+
+/// Each report of the core, with the observation that it belongs to.
+pub fn each_report(recording: &Path, mut take: impl FnMut(&Report, &Observation)) -> Result<(), String> {
     let config = Config::default();
     let mut core = Correlator::new(config.limits.core).with_kubelet_units(config.kubernetes.kubelet_units.clone());
     let file = File::open(recording).map_err(|error| error.to_string())?;
@@ -120,18 +125,29 @@ fn reports(recording: &Path, text: &mut String) -> Result<(), String> {
             _ => {}
         }
         for report in core.handle(now, input).reports {
-            show(text, &report, &observation);
+            take(&report, &observation);
         }
     }
     Ok(())
 }
 
-fn show(text: &mut String, report: &Report, observation: &Observation) {
+/// The spans of a report.
+pub fn trace(report: &Report, observation: &Observation) -> Option<Trace> {
     let options = Options::default();
+    Some(match report {
+        Report::Terminated(of) if of.is_still_ending() => return None,
+        Report::Terminated(of) => span::trace(of, observation, &options),
+        Report::PodTerminated(of) => span::pod_trace(of, observation, &options),
+        Report::NodeShutdown(of) => span::node_trace(of, &options),
+        Report::NodeDown(of) => span::node_down(of, &options),
+        _ => return None,
+    })
+}
+
+fn show(text: &mut String, report: &Report, observation: &Observation) {
+    let spans = |text: &mut String| trace(report, observation).map_or(Ok(()), |trace| spans(text, &trace));
     match report {
-        Report::Terminated(of) if of.is_still_ending() => Ok(()),
-        Report::Terminated(of) => spans(text, &span::trace(of, observation, &options)),
-        Report::PodTerminated(of) => spans(text, &span::pod_trace(of, observation, &options)),
+        Report::Terminated(_) | Report::PodTerminated(_) | Report::NodeDown(_) => spans(text),
         Report::Stuck(of) => {
             let so_far = Termination {
                 facts: of.facts.clone(),
@@ -146,9 +162,8 @@ fn show(text: &mut String, report: &Report, observation: &Observation) {
         Report::NodeShutdown(of) => {
             let object = serde_json::to_value(json::node_shutdown(of)).expect("keys are text");
             writeln!(text, "node {} {}", of.key.ordinal, object["verdict"]).expect("a string");
-            spans(text, &span::node_trace(of, &options))
+            spans(text)
         }
-        Report::NodeDown(of) => spans(text, &span::node_down(of, &options)),
         Report::Workload(of) => writeln!(text, "workload {} {}", of.kind, of.name),
         Report::WorkloadGone(of) => writeln!(text, "workload gone {} {}", of.kind, of.name),
         Report::OptedOut { count } => writeln!(text, "opted out: {count}"),

@@ -12,6 +12,7 @@
 mod cut;
 mod difference;
 mod judged;
+mod links;
 mod looked_back;
 mod monotone;
 mod record;

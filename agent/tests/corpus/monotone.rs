@@ -20,23 +20,14 @@ const LONGEST: usize = 4_000;
 /// Not mended: a pod is deleted or evicted right before its node shuts down, and the watch of the pods is silent until the termination has waited
 /// for the pod's status. A silent watch looks like a quiet cluster (docs/limits/verdicts.md). A few seeds in a hundred.
 ///
-/// A process that `/proc` did not show at the first agent's start, and that a third one finds, is taken for the main process: the `holes`. A
-/// first agent starts between a launcher's end and its daemon's: `successors`. A shutdown after a lost record long before can be `truncated`: `node.kubelet` and `node.next_boot`. The history of `losses` has
-/// no record of a client on this machine, which such a kernel shows. An outage of minutes that hides that a mirror pod was created again: its
-/// containers' end is the deleted mirror pod's, `places`.
-const OPEN: [&str; 12] = [
+/// The history of `losses` has a refusal that such a kernel does not show. An outage of minutes that hides that a mirror pod was created again:
+/// its containers' end is the deleted mirror pod's, `places`.
+const OPEN: [&str; 5] = [
     "node.pods.an_earlier_deletion_is_the_cause",
     "node.proof.a_hard_eviction_is_no_cut",
     "node.clients.what_a_deletion_costs_is_not_the_shutdowns",
-    "holes.a_command_that_began_before_the_agent_is_not_taken_for_the_main_process",
-    "holes.a_command_that_began_before_the_agent_is_not_taken_for_the_main_process.4",
-    "holes.a_command_that_began_before_the_agent_is_not_taken_for_the_main_process.5",
     "losses.connections_of_a_container_to_itself_are_not_clients.4",
-    "node.kubelet.the_cgroup_of_a_pod_shows_a_kubelet",
-    "node.kubelet.the_cgroup_of_a_pod_shows_a_kubelet.2",
-    "node.next_boot.what_is_no_power_cut.3",
     "pods.places.a_mirror_pod_that_is_deleted_stops_nothing",
-    "successors.a_main_process_that_leaves_others_is_no_launcher",
 ];
 
 /// Seeds that broke the rule once, by recording.

@@ -26,7 +26,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::attribute::{Index, Question, Subject};
+use crate::attribute::{Attribution, Index, Question, Subject};
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, ContainerId};
 use crate::input::{Input, LossScope};
@@ -173,6 +173,9 @@ impl Correlator {
             self.of_node(answers, |node, out| node.kernel(at, event, out));
         }
         answers.about = self.attribute(answers, |attribution, take| attribution.event(now, at, event, take));
+        if let Event::CgroupMkdir(made) = event {
+            self.cgroup_seen(made.cgroup);
+        }
         self.subjects_due(until, answers);
         self.others_due(until, answers);
     }
@@ -200,11 +203,17 @@ impl Correlator {
             Input::Kernel { at, event } => return self.record(at, &event, answers),
             Input::Cgroup(fact) => {
                 self.attribute(answers, |attribution, take| attribution.cgroup(now, &fact, take));
+                self.cgroup_seen(fact.cgroup);
             }
             Input::Process(fact) => {
                 self.attribute(answers, |attribution, take| attribution.process(now, fact, take));
             }
-            Input::Container(fact) => self.containers.learn(fact),
+            Input::Container(fact) => {
+                if let Some(signal) = fact.stop_signal {
+                    self.subjects.is_described(&fact.id, signal);
+                }
+                self.containers.learn(fact);
+            }
             Input::Start(observation) => self.start(before, &observation, answers),
             Input::Scanned => self.scanned(answers),
             Input::Probe { name, state } => {
@@ -271,6 +280,7 @@ impl Correlator {
         };
         if why != Origin::Lost {
             self.pods.part_missing(since, now);
+            self.node.part_missing();
         }
         let whose = match scope {
             LossScope::Others(_) => Whose::Others,
@@ -280,9 +290,7 @@ impl Correlator {
             LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
             _ => None,
         };
-        if whose == Whose::Any {
-            self.node.lost_records(kind, own);
-        }
+        self.node.lost_records(kind, whose, own);
         let since = match scope {
             // Of the records in the missing part one may be older than the last one before it.
             LossScope::Damaged => since.minus(self.limits.reorder),
@@ -353,6 +361,14 @@ impl Correlator {
         let of = attribute(&mut self.attribution, &mut |found| subjects.take(now, found, events));
         self.became(answers);
         of
+    }
+
+    /// Only a kubelet makes the cgroups of pods.
+    fn cgroup_seen(&mut self, cgroup: CgroupId) {
+        let place = self.attribution.index().attribute_cgroup(cgroup);
+        if let Attribution::Subject(Subject::Container { pod: Some(_), .. }, _) = place {
+            self.node.pods_cgroup_seen(cgroup);
+        }
     }
 
     fn subjects_due(&mut self, until: Boot, answers: &mut Answers) {

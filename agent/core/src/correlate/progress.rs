@@ -95,7 +95,9 @@ impl Correlator {
         };
         let shows = |inputs: &Vec<Input>| inputs.iter().any(|input| matches!(input, Input::Process(_)));
         let known = self.subjects.containers(self.now).into_iter();
-        known.filter_map(of_pod).find(shows).unwrap_or_default()
+        let shown = known.filter_map(of_pod).find(shows);
+        let cgroup = || place(self.attribution.index(), self.node.pods_cgroup()?);
+        shown.unwrap_or_else(|| cgroup().map(Input::Cgroup).into_iter().collect())
     }
 
     /// Whether facts of the subject are kept that its termination may need: the events of such a subject are evidence.
@@ -193,12 +195,13 @@ fn places(index: &Index, event: &Event) -> Vec<CgroupFact> {
         _ => {}
     }
     cgroups.extend(task_of(event).into_iter().flat_map(of).flatten());
-    let fact = |cgroup: CgroupId| {
-        let path = index.exact_path(cgroup)?.to_string();
-        Some(CgroupFact {
-            created: index.created_at(cgroup),
-            ..CgroupFact::of(cgroup, Ok(path))
-        })
-    };
-    cgroups.into_iter().filter_map(fact).collect()
+    cgroups.into_iter().filter_map(|cgroup| place(index, cgroup)).collect()
+}
+
+fn place(index: &Index, cgroup: CgroupId) -> Option<CgroupFact> {
+    let path = index.exact_path(cgroup)?.to_string();
+    Some(CgroupFact {
+        created: index.created_at(cgroup),
+        ..CgroupFact::of(cgroup, Ok(path))
+    })
 }

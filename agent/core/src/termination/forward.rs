@@ -81,6 +81,8 @@ pub struct Killed {
     pub kill: InnerKill,
     /// Another process had sent it another signal after the stop signal and before that one.
     pub was_signalled: bool,
+    /// The container runtime or systemd had.
+    pub runtime_signalled: bool,
     /// A signal that was not recorded may have ended it: the sender of this one is not to blame.
     pub is_unsure: bool,
     pub held: Held,

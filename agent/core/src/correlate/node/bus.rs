@@ -88,6 +88,12 @@ impl NodeMachine {
         self.bus.gap = Some((now, reason));
     }
 
+    /// Of the recording or the journal, a part is missing: what is held may have changed.
+    pub fn part_missing(&mut self) {
+        self.bus.locks = None;
+        self.bus.own_lock = None;
+    }
+
     /// logind's `PrepareForShutdown(false)`.
     pub(super) fn cancelled(&mut self, now: Boot, out: &mut FromNode) {
         let is_prepared = self.open.as_ref().is_some_and(|open| open.facts.signs.prepared.is_some());

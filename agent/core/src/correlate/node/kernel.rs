@@ -7,6 +7,7 @@ use super::sweep::{Known, Stop};
 use crate::attribute::Subject;
 use crate::event::{Event, Kind, SignalGenerate};
 use crate::ids::{CgroupId, Pid, Signal};
+use crate::ledger::Whose;
 use crate::node::ShutdownKind;
 use crate::shutdown::{InitSignal, Signs};
 use crate::time::Boot;
@@ -76,10 +77,12 @@ impl NodeMachine {
         by_init(signal) && !is_known(|signs| signs.swept)
     }
 
-    /// Records were lost: exits may be missing, of this subject or of any.
-    pub fn lost_records(&mut self, kind: Kind, own: Option<CgroupId>) {
+    /// Records were lost: exits may be missing, of this subject or of any; and systemd-shutdown signals every process.
+    pub fn lost_records(&mut self, kind: Kind, whose: Whose, own: Option<CgroupId>) {
+        let Some(open) = &mut self.open else { return };
+        open.facts.gaps.signals |= kind == Kind::SignalGenerate;
         let matters = matches!(kind, Kind::ProcessExit | Kind::SignalGenerate | Kind::CgroupRmdir);
-        if let Some(open) = self.open.as_mut().filter(|_| matters) {
+        if matters && whose == Whose::Any {
             match own {
                 Some(own) => open.runs.doubt(own),
                 None => open.facts.gaps.exits = true,

@@ -50,6 +50,8 @@ pub(super) struct NodeMachine {
     bus: Bus,
     /// Without what is of one shutdown.
     kubelet: KubeletFacts,
+    /// The last cgroup of a pod's container that was seen.
+    pods_cgroup: Option<CgroupId>,
     /// The watch of this node's pods is interrupted.
     api_is_away: bool,
     /// Of [`ESSENTIAL`], those that are not active.
@@ -122,6 +124,11 @@ impl NodeMachine {
     /// The agent ended in order, and nothing began since.
     pub fn agent_ended(&self) -> bool {
         self.agent_ended
+    }
+
+    /// Of a pod's container: it shows that a kubelet works here.
+    pub fn pods_cgroup(&self) -> Option<CgroupId> {
+        self.pods_cgroup
     }
 
     pub fn is_active(&self) -> bool {

@@ -4,7 +4,7 @@
 use super::parts::FromNode;
 use super::previous::{Previous, StayedReady};
 use super::{NodeMachine, RunningPod};
-use crate::ids::{ContainerId, PodUid};
+use crate::ids::{CgroupId, ContainerId, PodUid};
 use crate::input::Observation;
 use crate::node::KubeletState;
 use crate::pod::{ApiClock, PodFact, PodsState};
@@ -149,6 +149,12 @@ impl NodeMachine {
         if let Some(previous) = &mut self.previous {
             previous.ready.seen(container);
         }
+    }
+
+    /// The cgroup of a pod's container, perhaps without a process that was seen.
+    pub fn pods_cgroup_seen(&mut self, cgroup: CgroupId) {
+        self.kubelet.is_there = true;
+        self.pods_cgroup = Some(cgroup);
     }
 
     pub(super) fn clock_of_previous(&mut self, offset: WallOffset) {

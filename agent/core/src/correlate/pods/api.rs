@@ -25,7 +25,7 @@ pub(super) struct Api {
 }
 
 /// Why, then.
-const PART_MISSING: &str = "a part of the evidence is missing, perhaps also of what the Kubernetes API showed";
+pub(super) const PART_MISSING: &str = "a part of the evidence is missing, perhaps also of what the Kubernetes API showed";
 
 impl Api {
     pub fn away(&mut self, now: Boot, reason: Option<String>) {

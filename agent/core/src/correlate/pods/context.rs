@@ -6,10 +6,10 @@ use crate::ids::{ContainerId, Signal};
 use crate::kubernetes::{Mains, PodContext, Request, StopReason, StopSignal, Unshown};
 use crate::pod::{ContainerKind, ContainerSpec, PodEvent, PodEventsState, PodFact, RestartAction};
 use crate::time::Boot;
-use crate::tolerances::{EVENT_SLACK, RUN_GAP, WATCH_DELAY};
+use crate::tolerances::{EVENT_SLACK, LATE_REACH, RUN_GAP, WATCH_DELAY};
 use crate::verdict::{self, Cause};
 
-use super::api::Api;
+use super::api::{Api, PART_MISSING};
 use super::life::Life;
 use super::pod::Pod;
 use super::runs::Runs;
@@ -23,7 +23,7 @@ impl Pod {
         let name = named.map(|named| named.name.as_str());
         let spec = name.and_then(|name| self.spec(name));
         let (request, apart) = self.request_of(life, api).unzip();
-        let away = away_during(request.as_ref(), life, api, now);
+        let away = self.away_during(request.as_ref(), life, api, now);
         let request_unshown = self.hides_request(away.as_deref(), life).then_some(Unshown::Request);
         let grace_unshown = request.as_ref().filter(|request| self.hides_first_grace(request, api));
         let grace_unshown = grace_unshown.map(|_| Unshown::FirstGrace);
@@ -190,7 +190,23 @@ impl Pod {
     /// The watch of the pods was away: a deletion request, or one with a shorter grace period, may be missing.
     pub fn is_request_unshown(&self, life: &Life, api: &Api, now: Boot) -> bool {
         let request = self.request_of(life, api).map(|(request, _)| request);
-        self.hides_request(away_during(request.as_ref(), life, api, now).as_deref(), life)
+        self.hides_request(self.away_during(request.as_ref(), life, api, now).as_deref(), life)
+    }
+
+    /// Why the API's facts of the termination may be incomplete.
+    fn away_during(&self, request: Option<&Request>, life: &Life, api: &Api, now: Boot) -> Option<String> {
+        let stopped = life.stop.or(life.end).unwrap_or(now);
+        let from = request.map_or(stopped, |request| request.earliest.min(stopped));
+        let hides = || request.is_none() && api.is_part_missing(self.asked_from(stopped, life), stopped);
+        api.was_away(from, now).or_else(|| hides().then(|| PART_MISSING.to_owned()))
+    }
+
+    /// Since when a part that is missing may have had the request of a stop: requests come before by a hook's time, and a version without one
+    /// shows that there was none.
+    pub(super) fn asked_from(&self, stopped: Boot, life: &Life) -> Boot {
+        let without = self.fact.as_ref().filter(|_| self.object.deletion.is_none());
+        let from = stopped.minus(LATE_REACH).max(life.start.unwrap_or_default());
+        without.map_or(from, |fact| from.max(fact.seen))
     }
 
     fn hides_request(&self, away: Option<&str>, life: &Life) -> bool {
@@ -271,10 +287,4 @@ impl Request {
         self.shortened.retain(|(seen, _)| end.is_none_or(|end| *seen <= end));
         self
     }
-}
-
-/// Why the API's facts of the termination may be incomplete.
-fn away_during(request: Option<&Request>, life: &Life, api: &Api, now: Boot) -> Option<String> {
-    let stopped = life.stop.or(life.end).unwrap_or(now);
-    api.was_away(request.map_or(stopped, |request| request.earliest.min(stopped)), now)
 }

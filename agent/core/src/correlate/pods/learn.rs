@@ -146,6 +146,8 @@ impl Pods {
         let Some(pod) = self.pods.get_mut(&key) else { return };
         let was_requested = pod.is_requested();
         pod.touched = now;
+        let last = pod.fact.as_ref().filter(|_| pod.object.deletion.is_none());
+        pod.object.lacks_versions = last.is_some_and(|last| self.api.is_part_missing(last.seen, gone.seen));
         pod.object.gone = Some(gone);
         self.schedule(&key, now);
         if !was_requested {

@@ -56,6 +56,8 @@ pub(super) struct Object {
     pub disruption: Option<Disruption>,
     pub reason: Option<String>,
     pub gone: Option<PodGone>,
+    /// The versions before that may be missing.
+    pub lacks_versions: bool,
     pub ready: Readiness,
     /// The pod had terminated before its deletion request, which then only removes the object.
     pub over_by_itself: bool,

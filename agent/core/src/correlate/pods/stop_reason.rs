@@ -11,7 +11,7 @@ use crate::verdict::Cause;
 
 use crate::time::Boot;
 
-use super::api::Api;
+use super::api::{Api, PART_MISSING};
 use super::event;
 use super::life::Life;
 use super::pod::Pod;
@@ -40,7 +40,8 @@ impl Pod {
 
     fn stop_reason_by_api(&self) -> Option<StopReason> {
         // A mark without a deletion may have been taken back, in a version that was not shown; not the kubelet's own.
-        let is_settled = self.object.deletion.is_some() || self.object.gone.as_ref().is_none_or(|gone| gone.watched);
+        let is_whole = |gone: &PodGone| gone.watched && !self.object.lacks_versions;
+        let is_settled = self.object.deletion.is_some() || self.object.gone.as_ref().is_none_or(is_whole);
         let marked = self.object.disruption.as_ref();
         let marked = marked.filter(|disruption| is_settled || disruption.reason == BY_KUBELET);
         let by_disruption = marked.and_then(|disruption| {
@@ -82,6 +83,7 @@ impl Pod {
         let (cause, evidence) = match (self.is_static(), gone.watched) {
             // The versions before would have named an eviction, a deadline, or that the pod had completed.
             (_, false) => (Cause::Unknown, "missing from a new list of the pods"),
+            (_, true) if self.object.lacks_versions => (Cause::Unknown, PART_MISSING),
             // Deleting a mirror pod stops nothing: a mirror pod that is gone after its containers means that the manifest is gone.
             (true, true) => (Cause::Deleted, "the mirror pod was deleted and not created again"),
             (false, true) => (Cause::Deleted, "deleted with a grace period of 0"),
@@ -184,7 +186,8 @@ impl Pod {
         let gone = self.object.gone.as_ref().filter(|gone| !gone.watched).map(|gone| gone.seen);
         let shown = self.object.deletion.map(|(_, seen)| seen).or(gone);
         let shown = shown.map_or(latest, |seen| seen.max(latest)).max(latest.plus(WATCH_DELAY));
-        let was_hidden = api.was_away(earliest, shown).is_some();
+        let is_missing = || api.is_part_missing(self.asked_from(earliest, life), earliest);
+        let was_hidden = api.was_away(earliest, shown).is_some() || is_missing();
         let (is_later, is_earlier) = match request.filter(|request| request.skew.is_some()) {
             Some(request) if request.earliest > latest => (true, false),
             Some(request) if request.latest <= earliest => (false, true),

@@ -38,7 +38,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use crate::attribute::{Map, Subject};
-use crate::ids::{CgroupId, Signal};
+use crate::ids::{CgroupId, ContainerId, Signal};
 use crate::input::{Observation, ProbeState};
 use crate::ledger::{Hole, LossPlace, Span};
 use crate::termination::{Open, TerminationFacts};
@@ -159,6 +159,13 @@ impl Subjects {
         if let Some(state) = self.subjects.get_mut(&own) {
             state.own_stop = Some(signal);
         }
+    }
+
+    /// The files of its runtime name the container's own stop signal.
+    pub fn is_described(&mut self, container: &ContainerId, signal: Signal) {
+        let is_it = |subject: &Subject| matches!(subject, Subject::Container { id, .. } if id == container);
+        let described = self.subjects.values_mut().filter(|state| is_it(&state.subject));
+        described.for_each(|state| state.own_stop = Some(signal));
     }
 
     /// A container that is being stopped has these addresses.

@@ -58,7 +58,7 @@ pub(super) struct State {
     pub shares_cgroup: bool,
     /// When the pod's deletion request became known: the sockets are watched from then on.
     pub requested: Option<Boot>,
-    /// The container's own stop signal, by its pod's status.
+    /// The container's own stop signal, by its pod's status or the files of its runtime.
     pub own_stop: Option<Signal>,
     pub listed: Listed,
     /// When it was last announced as seen, and the earliest start of a process so far.

@@ -156,7 +156,7 @@ fn a_command_that_began_before_the_agent_is_not_taken_for_the_main_process() {
             "+0.5 TERM systemd -> post default\n+0.501 exit post TERM\n+0.6 rmdir web.service",
         ),
         expect![[r#"
-            unknown: Stopped/Unknown/Unknown
+            unknown: Unknown/Unknown/Unknown
               `cleanup` (pid 210) was terminated by SIGTERM, but the reason is unknown: the process began while epitaph did not observe, so it may have been a command that systemd runs before or after the unit's main process (`ExecStartPre=`, `ExecStopPost=`)
               fix: look up the exit of the main process in the log of systemd (`journalctl -u`): epitaph was not observing when the process began
         "#]],

@@ -468,6 +468,31 @@ fn systemd_kills_the_rest_of_a_unit_late() {
         .replace("+91 KILL systemd -> server waiting=none already-armed", "")
         .replace("exit server KILL", "exit server 0 already-armed");
     assert_eq!(headline(&in_time), "clean-exit: Stopped/Clean/Unknown");
+    // Also soon after the exit of the main process, which would wait in vain.
+    let soon = late
+        .replace("+1.001 exit main", "+89 exit main")
+        .replace("+1.002 enter", "+1.0021 enter");
+    check(
+        &soon,
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Unknown
+              systemd sent SIGTERM to `sh` (pid 100), the handler ran, and the process exited with code 0, 88 s later; systemd then killed `server`, which had not finished, with its listener open
+              fix: the shutdown of `server` needs more than the 90 s that systemd gave it: raise `TimeoutStopSec=` of the unit, or shorten the shutdown
+        "#]],
+    );
+    // Next to it: with `KillMode=mixed` systemd kills what `sh` did not wait for.
+    let mixed = late
+        .replace("TERM systemd -> server", "TERM main -> server")
+        .replace("+91 ", "+1.003 ")
+        .replace("+91.", "+1.003");
+    check(
+        &mixed,
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `sh` forwarded SIGTERM to `server`, whose handler ran; `sh` (pid 100) then exited with code 0, and systemd killed `server`, whose shutdown had not finished
+              fix: let `sh` (pid 100) wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
+        "#]],
+    );
 }
 
 /// `sh -c 'server; exit 0'`

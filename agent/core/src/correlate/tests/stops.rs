@@ -805,3 +805,37 @@ fn a_declared_signal_without_a_handler_may_be_the_wrong_one() {
         "#]],
     );
 }
+
+/// `docker kill --signal=HUP` is a reload, and `docker rm -f` later sends SIGKILL alone.
+#[test]
+fn a_kill_long_after_a_reload_gave_no_time() {
+    let headline = |described: &str, kill: &str| {
+        let script = container(&format!(
+            "
+            {described}
+            +1 HUP runc -> main handler
+            +1.001 enter main HUP
+            +{kill} KILL runc -> main
+            +{kill}1 exit main KILL
+            "
+        ));
+        let reports = script::run(&script);
+        let of = |report: &Report| match report {
+            Report::Terminated(of) => Some(of.verdict.headline),
+            _ => None,
+        };
+        reports.iter().find_map(of).expect("a termination")
+    };
+    for (described, kill, expected) in [
+        ("", "1201.0", "force-killed"),
+        ("+0.1 describe app stop=TERM", "61.0", "force-killed"),
+        // By `docker stop --signal=HUP`, with the default time.
+        ("+0.1 describe app stop=TERM", "11.0", "killed-after-grace"),
+        // HUP may be the container's own.
+        ("", "61.0", "killed-after-grace"),
+        ("+0.1 describe app stop=HUP", "61.0", "killed-after-grace"),
+        ("+0.1 describe app stop=HUP", "1201.0", "killed-after-grace"),
+    ] {
+        assert_eq!(headline(described, kill), expected, "{described} {kill}");
+    }
+}

@@ -16,9 +16,11 @@ pub(super) fn unknown(case: &Case<'_>, missing: Missing) -> Finding {
         .zip(case.kill())
         .map(|(stop, kill)| (stop.sender.role, kill.sender.role));
     let are_apart = senders.is_some_and(|(stop, kill)| stop != Role::Runtime && stop != kill);
-    let cause = match are_apart {
-        true => context::cause_before(case, case.end).unwrap_or(Cause::Unknown),
-        false => cause(case, Cause::Unknown),
+    let cause = match (&missing, are_apart) {
+        // Whose stop it was is what is not known.
+        (Missing::Main, _) => Cause::Unknown,
+        (_, true) => context::cause_before(case, case.end).unwrap_or(Cause::Unknown),
+        (_, false) => cause(case, Cause::Unknown),
     };
     finding(Exit::Unknown, cause, Why::Unknown(missing), PROVEN)
 }

@@ -124,6 +124,7 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         .state
         .is_some_and(|state| state.started.is_some() && state.ended.is_none());
     match () {
+        () if facts.was_cut_off() && gaps.signals => unknown(Missing::Signals),
         () if facts.was_cut_off() => Why::CutOff,
         () if state_is_open && open() => Why::StateIsOpen,
         () if gaps.bus.is_some() => unknown(Missing::Bus(gaps.bus.clone().unwrap_or_default())),

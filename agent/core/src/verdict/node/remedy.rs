@@ -56,6 +56,11 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::Unknown(Missing::Exits) => {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
         }
+        Why::Unknown(Missing::Signals) => Some(
+            "look at the end of the log of that boot (`journalctl -b -1 -e`): systemd writes there which target it reached; raise \
+             `kernel.ring_bytes`, unless a container or unit sends signals thousands of times per second: each has a budget of records"
+                .to_owned(),
+        ),
         Why::Unknown(Missing::NothingFollowed) => {
             Some("read systemd's log of that time (`journalctl _PID=1`); systemd refuses a masked target, for example".to_owned())
         }

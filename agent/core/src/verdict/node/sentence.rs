@@ -81,10 +81,13 @@ fn of_verdict(facts: &NodeShutdownFacts, why: &Why) -> String {
 }
 
 fn cut_off(facts: &NodeShutdownFacts, what: &str) -> String {
-    let pods = facts.others().filter(|pod| pod.ended.is_none());
-    let pods = match names(pods, |_| String::new()) {
+    let (sure, unsure): (Vec<_>, Vec<_>) = facts
+        .others()
+        .filter(|pod| pod.ended.is_none())
+        .partition(|pod| !may_have_ended(facts, pod));
+    let pods = match names(sure.into_iter(), |_| String::new()) {
         (0, _) => String::new(),
-        (count, names) => format!("; {} ran then: {names}", many(count, "pod")),
+        (count, names) => format!("; {}{} ran then: {names}", least(unsure.len()), many(count, "pod")),
     };
     format!(
         "the machine lost power or was reset during the {what} that logind had announced: the last evidence is {} after the announcement, {}{}{pods}",
@@ -241,6 +244,9 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
             seconds(facts.end.since(facts.begin))
         ),
         Missing::Exits => "exits of processes were not observed, or their records were lost".to_owned(),
+        Missing::Signals => {
+            "records of signals were lost, perhaps those of systemd-shutdown, which stops all processes at the end".to_owned()
+        }
         Missing::Pods => "the pods of the node were not known".to_owned(),
         Missing::TooManyPods => "more pods ran than epitaph follows".to_owned(),
         Missing::Lock => "whether the kubelet held a lock was not observed".to_owned(),
@@ -291,9 +297,26 @@ fn back(facts: &NodeShutdownFacts) -> String {
 /// Pods that had not ended when systemd stopped everything, or at the last evidence.
 fn pods_ran(facts: &NodeShutdownFacts, before: &str, after: &str) -> String {
     let over = facts.signs.stopped_since().unwrap_or(facts.end);
-    match facts.others().filter(|pod| pod.ran_at(over)).count() as u64 {
+    let (sure, unsure): (Vec<_>, Vec<_>) = facts
+        .others()
+        .filter(|pod| pod.ran_at(over))
+        .partition(|pod| !may_have_ended(facts, pod));
+    match sure.len() as u64 {
         0 => String::new(),
-        count => format!("{before}{}{after}", many(count, "pod")),
+        count => format!("{before}{}{}{after}", least(unsure.len()), many(count, "pod")),
+    }
+}
+
+/// No exit was seen, and its record may be lost.
+fn may_have_ended(facts: &NodeShutdownFacts, pod: &PodInShutdown) -> bool {
+    pod.ended.is_none() && (pod.is_unsure || facts.gaps.exits)
+}
+
+/// Before a number, where so many more may count.
+fn least(more: usize) -> &'static str {
+    match more {
+        0 => "",
+        _ => "at least ",
     }
 }
 

@@ -65,6 +65,8 @@ pub(in crate::verdict::node) enum Missing {
     ObservationEnded,
     /// Exits of processes.
     Exits,
+    /// Whether systemd-shutdown stopped all processes.
+    Signals,
     Pods,
     TooManyPods,
     /// Whether the kubelet had a lock.

@@ -91,6 +91,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
             "run-the-doctor-for-sockets",
             "search-for-the-sender",
             "search-the-kernels-log",
+            "raise-memory-or-find-the-exec",
             "use-cgroup-v2",
             "check-the-connection-to-the-api",
         ],

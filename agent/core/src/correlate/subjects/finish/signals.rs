@@ -9,7 +9,7 @@ use crate::correlate::subjects::inside::{Begun, handled_by};
 use crate::correlate::subjects::process::Candidate;
 use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
-use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, PASSED_ON, RUN_GAP, STOP_REACH};
+use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, PASSED_ON, RUN_GAP, SLOW_KILL, STOP_REACH};
 
 /// The signals to the main process until its exit, in the order of their own times.
 pub(super) fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
@@ -85,10 +85,15 @@ pub(super) fn stop_signal<'a>(
 ) -> Option<&'a SignalFact> {
     let stops: Vec<&SignalFact> = possible_stops(signals, deadline).collect();
     let is_own = |fact: &SignalFact| fact.sender.role == Role::Runtime && Some(fact.signal.signal) == own;
+    // `docker kill --signal`: of a container whose own signal is known a reload, mostly.
+    let is_another = |fact: &SignalFact| own.is_some_and(|own| own != fact.signal.signal) && fact.is_handled();
     let reach = |fact: &SignalFact| match fact.sender.role {
-        Role::Runtime if killed_by_runtime => GRACE_REACH,
-        Role::Runtime if fact.is_conventional_stop() || is_own(fact) => STOP_REACH,
-        Role::Runtime => RUN_GAP,
+        Role::Runtime => match (fact.is_conventional_stop() || is_own(fact), is_another(fact)) {
+            (false, true) => HANDLED_REACH + SLOW_KILL,
+            (true, false) if killed_by_runtime => GRACE_REACH,
+            (true, false) => STOP_REACH,
+            _ => RUN_GAP,
+        },
         // A reload, mostly.
         _ if !fact.is_conventional_stop() && fact.is_handled() => HANDLED_REACH,
         _ => RUN_GAP,

@@ -125,6 +125,7 @@ pub(in crate::correlate::subjects) fn killed(
             },
             is_unsure,
             was_signalled: was_signalled(&all, fact, since),
+            runtime_signalled: signalled(&all, fact, since).any(|fact| fact.role == Role::Runtime),
             held,
         });
     }
@@ -245,6 +246,7 @@ pub(in crate::correlate::subjects) fn killed_by_end_of(main: &Candidate, end: Bo
             by_oom_daemon: false,
         },
         was_signalled: false,
+        runtime_signalled: false,
         is_unsure: false,
         held: with_exit(Held::default(), Some(of)),
     }
@@ -264,9 +266,13 @@ fn served(state: &State, process: &ProcessId) -> Option<Served> {
     state.served().find(|of| of.id.same(process))
 }
 
-/// With a signal that did not end it.
 fn was_signalled(signals: &[InnerSignal], end: &InnerSignal, since: Boot) -> bool {
-    let is_other = |fact: &&InnerSignal| ![Signal::KILL, end.signal].contains(&fact.signal);
-    let before = |fact: &&InnerSignal| is_other(fact) && fact.to(&end.target) && fact.role != Role::Itself;
-    signals.iter().filter(before).any(|fact| fact.last >= since)
+    signalled(signals, end, since).next().is_some()
+}
+
+/// The signals that did not end it.
+fn signalled<'a>(signals: &'a [InnerSignal], end: &'a InnerSignal, since: Boot) -> impl Iterator<Item = &'a InnerSignal> {
+    let is_other = |fact: &InnerSignal| ![Signal::KILL, end.signal].contains(&fact.signal);
+    let before = move |fact: &&InnerSignal| is_other(fact) && fact.to(&end.target) && fact.role != Role::Itself;
+    signals.iter().filter(before).filter(move |fact| fact.last >= since)
 }

@@ -180,7 +180,12 @@ fn the_cgroup_of_a_pod_shows_a_kubelet() {
 fn the_journal_keeps_that_there_is_a_kubelet() {
     let script =
         format!("{WITHOUT_API}\n-80 node locks\n+1 node prepare true reboot\n+4 reboot back=+40\n+5 node kubelet-state");
-    let mut history = parse(&script).inputs;
+    assert_eq!(at_the_next_boot(&script), ["unprotected"]);
+}
+
+/// The verdicts on the node of a core that has only what the journal has kept until then.
+fn at_the_next_boot(script: &str) -> Vec<&'static str> {
+    let mut history = parse(script).inputs;
     let boots = |(_, input): &(Boot, Input)| matches!(input, Input::Start(of) if of.boot_id == "next boot");
     let next = history.split_off(history.iter().position(boots).expect("a reboot"));
     let ((kept, _), _) = killed(&history);
@@ -193,7 +198,28 @@ fn the_journal_keeps_that_there_is_a_kubelet() {
         Report::NodeShutdown(of) => Some(of.verdict.headline),
         _ => None,
     });
-    assert_eq!(headlines.collect::<Vec<_>>(), ["unprotected"]);
+    headlines.collect()
+}
+
+/// Also one whose processes no record shows: the same history, the exec of its only process lost.
+#[test]
+fn the_cgroup_of_a_pod_without_a_process_shows_a_kubelet() {
+    let lost = WITHOUT_API.replace("-60 exec main", "-59 lost sched_process_exec -60 1");
+    let of = |begin: &str, locks: &str| {
+        format!("{begin}\n{locks}\n+1 node prepare true reboot\n+4 reboot back=+40\n+5 node kubelet-state")
+    };
+    for (locks, verdict) in [("-50 node locks", "unprotected"), ("", "unknown")] {
+        let scripts = [of(&lost, locks), of(WITHOUT_API, locks)];
+        for script in scripts {
+            assert_eq!(verdicts(&script), [verdict], "{script}");
+            assert_eq!(at_the_next_boot(&script), [verdict], "{script}");
+        }
+    }
+    // Next to it: another runtime's container.
+    assert_eq!(
+        verdicts(&of(&lost.replace("web:app", "app"), "-50 node locks")),
+        ["truncated"]
+    );
 }
 
 /// The agent was given the file: there is a kubelet, whatever is in it.

@@ -136,6 +136,34 @@ fn a_pod_whose_exit_was_lost_overran_no_phase() {
     );
 }
 
+/// The exit of a pod before the shutdown was lost, or may have been: not every pod that seems to have run did.
+#[test]
+fn a_pod_whose_exit_was_lost_need_not_have_run() {
+    let sentence = |lost: &str| {
+        let script = node(&format!(
+            "
+            -80 node locks
+            +1 node prepare true reboot
+            {lost}
+            +2 node job reboot.target
+            +4 reboot back=+40
+            +5 node kubelet-state
+            "
+        ));
+        let text = show(&play_all(&script));
+        let line = text
+            .lines()
+            .find(|line| line.contains("held no delay lock"))
+            .map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(sentence("").contains(", and 2 pods still ran when"));
+    let one = sentence("+1.5 lost sched_process_exit +1.2 1 within web:app");
+    assert!(one.contains(", and at least 1 pod still ran when"), "{one}");
+    let any = sentence("+1.5 lost sched_process_exit +1.2 1");
+    assert!(!any.contains("still ran"), "{any}");
+}
+
 /// Without the pods, or without their priorities, a phase of 0 s is not what was seen.
 #[test]
 fn a_phase_of_pods_that_are_not_known_lasted_at_least() {

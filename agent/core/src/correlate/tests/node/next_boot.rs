@@ -144,6 +144,19 @@ fn what_is_no_power_cut() {
         verdicts("-90 node bus connected\n+1 node prepare true poweroff\n+2 node lost 3\n+4 reboot back=+49"),
         ["unknown"]
     );
+    // The one record of systemd-shutdown that the kernel made may be the one that it lost, whatever the loss is counted for.
+    for scope in ["", " others init", " within init"] {
+        assert_eq!(
+            verdicts(&format!("{HOST}\n+3.5 lost signal_generate +2 1{scope}\n+4 reboot back=+49")),
+            ["unknown"],
+            "{scope}"
+        );
+    }
+    // Of other records none is a sign.
+    assert_eq!(
+        verdicts(&format!("{HOST}\n+3.5 lost sched_process_exec +2 1\n+4 reboot back=+49")),
+        ["truncated"]
+    );
 }
 
 /// A damaged journal states losses, also of a machine without logind.

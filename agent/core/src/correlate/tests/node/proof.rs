@@ -3,6 +3,7 @@
 use expect_test::expect;
 
 use super::*;
+use crate::event::Kind;
 
 /// The critical container is started again and never stopped: only the kubelet's lock outlasts the delay.
 #[test]
@@ -354,6 +355,31 @@ fn a_role_that_is_switched_off_within_the_delay_is_a_gap() {
               fix: run `epitaph logind` (chart: `logind.enabled`), and keep it connected: without it a shutdown and a power loss look the same
         "#]],
     );
+}
+
+/// In a part that is missing the kubelet may have released its lock, or taken one: the list before it is out of date.
+#[test]
+fn a_lock_from_before_a_missing_part_need_not_be_held() {
+    let lost = Kind::ALL
+        .map(|kind| format!("-40 lost {} -50 1 damaged\n", kind.name()))
+        .concat();
+    let script = |locks: &str, orderly: &str| {
+        node(&format!(
+            "{locks}\n{lost}-40 node lost 1\n{orderly}\n+17 node agent-ends\n+20 end"
+        ))
+    };
+    for locks in ["", "-55 node locks epitaph:delay:900"] {
+        assert_eq!(verdicts(&script(locks, ORDERLY)), ["unknown"], "{locks}");
+        let text = show(&play_all(&script(locks, ORDERLY)));
+        assert!(text.contains("whether the kubelet held a lock was not observed"), "{text}");
+        // A list within the shutdown shows it.
+        let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
+        assert_eq!(
+            verdicts(&script(locks, &ORDERLY.replace("+1.1 TERM", list))),
+            ["graceful"],
+            "{locks}"
+        );
+    }
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_signal_to_pid_1_that_nothing_follows_is_over() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 2.9 s later; the kubelet stopped the container, and no evidence shows why
             +230.000 down +199.800…+240.000 of 2
             +230.000 node 2 Critical +199.800…+199.800 unannounced UNCLEAN Down { back: Boot(3840000000000) }
-              the node went down without any announcement, and was back 40.2 s after the last evidence; 2 pods ran at the last evidence
+              the node went down without any announcement, and was back 40.2 s after the last evidence; at least 1 pod ran at the last evidence
               fix: look at the end of the previous boot's log (`journalctl -b -1 -e`) and at the log of the power supply, the hypervisor or the cloud provider; reboot with `systemctl reboot`, without `-f`
         "#]],
     );

@@ -215,6 +215,15 @@ fn a_grandchild_of_a_session_need_not_be_the_programs() {
         tar lives on without its worker
         oom-child Critical worker: container `app`: the OOM killer killed `tar` (pid 132), which had sockets of clients, because memory ran out, and the main process, PID 1 `app`, exited with code 0, 1.5 s later, and 0.5 s after SIGTERM
     "#]].assert_eq(&role(&server));
+    // What to do is not known either: one of two.
+    let remedies: Vec<Option<String>> = run(&grandchild(""))
+        .into_iter()
+        .filter_map(|(_, report)| match report {
+            Report::Terminated(of) => Some(of.verdict.remedy.clone()),
+            _ => None,
+        })
+        .collect();
+    expect![[r#"[Some("find out why the livenessProbe failed (`kubectl describe pod` shows the answers), or give the probe more time (timeoutSeconds, failureThreshold); raise the memory limit if the named process belongs to the program; if a probe, a hook or an exec session starts the process, let it use less: its memory counts for the container")]"#]].assert_eq(&format!("{remedies:?}"));
 }
 
 /// Twenty processes from outside, one after the other, from +1.1 to +1.9.

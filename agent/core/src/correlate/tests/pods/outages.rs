@@ -4,6 +4,9 @@
 use expect_test::expect;
 
 use super::{check, check_sentences, web};
+use crate::report::Report;
+use crate::time::Boot;
+use crate::verdict::Cause;
 
 /// The old request is in the object, with its grace period.
 #[test]
@@ -480,4 +483,38 @@ fn an_outage_may_hide_that_a_hook_failed() {
           gone +253.000
     "#]],
     );
+}
+
+/// A part of the recording before the stop had the versions with the request, or none.
+#[test]
+fn a_request_in_a_part_that_is_missing_may_be_the_cause() {
+    let causes = |before: &str, rest: &str| {
+        let script = web(&format!(
+            "
+            {before}
+            +1.3 TERM runc -> main handler
+            +1.31 enter main TERM
+            +1.5 exit main 0
+            {rest}
+            "
+        ));
+        let of = |(_, report): (Boot, Report)| match report {
+            Report::PodTerminated(of) => Some(of.verdict.cause),
+            Report::Terminated(of) => Some(of.verdict.cause),
+            _ => None,
+        };
+        super::run(&script).into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let part = "+0.9 lost tcp +0.2 1 damaged";
+    // No watch shows a deletion of an evicted pod without its eviction.
+    assert_eq!(causes("", "+8 gone web"), [Cause::Deleted]);
+    assert_eq!(causes(part, "+8 gone web"), [Cause::Unknown]);
+    let shutdown = "-60 node bus connected\n+1.2 node prepare true reboot";
+    assert_eq!(causes(shutdown, "+8 gone web"), [Cause::NodeShutdown]);
+    assert_eq!(causes(&format!("{part}\n{shutdown}"), "+8 gone web"), [Cause::Unknown]);
+    // A version behind it shows that there was no request in it; or the request itself is shown.
+    let version = format!("{part}\n+1 pod web app=running\n{shutdown}");
+    assert_eq!(causes(&version, "+8 gone web"), [Cause::NodeShutdown]);
+    let shown = "+2 skew 0 0\n+2 pod web deleted=+0.5:30\n+8 gone web";
+    assert_eq!(causes(&format!("{part}\n{shutdown}"), shown), [Cause::Deleted]);
 }

@@ -80,7 +80,8 @@ enum Below {
     ForMemory,
     FromOutside,
     ByAnotherSignal,
-    /// By systemd, long after the exit of the main process: at the end of its time.
+    /// By systemd at the end of its time: long after the exit of the main process, or after systemd had sent this process the stop signal, too,
+    /// as without `KillMode=mixed`.
     Late,
     /// Before it had finished.
     Cut,
@@ -94,11 +95,12 @@ enum Below {
 fn below<'a>(case: &'a Case<'_>) -> Option<(Below, &'a Killed)> {
     let killed = worst(&case.inside)?;
     let is_unit = matches!(case.subject, Subject::Unit { .. });
+    let is_late = || killed.kill.at.since(case.end) > TOGETHER;
     let how = match killed.kill.role {
         _ if killed.kill.by_oom_daemon => Below::ForMemory,
         Role::Other | Role::Unknown => Below::FromOutside,
         _ if killed.kill.signal != Signal::KILL => Below::ByAnotherSignal,
-        Role::Runtime if killed.was_signalled && is_unit && killed.kill.at.since(case.end) > TOGETHER => Below::Late,
+        Role::Runtime if is_unit && killed.was_signalled && (killed.runtime_signalled || is_late()) => Below::Late,
         _ if killed.was_signalled => Below::Cut,
         _ if case.stop().is_none() => Below::LeftBehind,
         Role::Runtime if is_unit => Below::BySystemd,
@@ -261,7 +263,6 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
             Some(format!("{}{waits}", install(killed.kill.signal, &who)))
         },
     },
-    // With `KillMode=mixed` systemd kills it as soon as the main process has exited.
     Remedy {
         name: "raise-timeout-stop-sec-below",
         helps_if: "A program with clients below a unit's first process had not finished at the end of the time that systemd waits (`TimeoutStopSec=`).",

@@ -248,6 +248,17 @@ pub const REMEDIES: &[Remedy] = &[
         words: |_| said("check the connection of epitaph's agent to the Kubernetes API: the pod's changes did not all arrive"),
     },
     Remedy {
+        name: "raise-memory-or-find-the-exec",
+        helps_if: "The OOM killer killed a process below the first one, and nothing shows who had started that process.",
+        holds: |of| missing(of) == Some(&Missing::Victim),
+        words: |_| {
+            said(
+                "raise the memory limit if the named process belongs to the program; if a probe, a hook or an exec session starts the process, \
+                 let it use less: its memory counts for the container",
+            )
+        },
+    },
+    Remedy {
         name: "search-the-kernels-log",
         helps_if: "The kernel sent SIGKILL, and neither an OOM kill nor a resource limit was seen.",
         holds: |of| missing(of) == Some(&Missing::KernelKill),
