@@ -57,23 +57,9 @@ pub const EXTRAS: [Extra; 11] = [
         Some("what the processes of a pool cut while the program exits by itself is not seen, and traffic is `quiet`"),
         pool_exits,
     ),
-    extra(
-        "raise-after-read",
-        Some("a program that reads its stop signal without a handler, and raises it again after its work, is blamed"),
-        raise_after_read,
-    ),
-    extra(
-        "other-stops-first",
-        Some("what the stop of another party led to, some 100 ms before the runtime's own, is not counted"),
-        other_stops_first,
-    ),
-    extra(
-        "struck-program",
-        Some(
-            "without a pid namespace, a daemon in its shutdown that the runtime kills after the first process's exit is not seen",
-        ),
-        struck_program,
-    ),
+    extra("raise-after-read", None, raise_after_read),
+    extra("other-stops-first", None, other_stops_first),
+    extra("struck-program", None, struck_program),
 ];
 
 const fn extra(name: &'static str, shows: Option<&'static str>, change: fn(&mut Rng, &mut History)) -> Extra {
