@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
@@ -536,8 +536,9 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
     where
         T: std::fmt::Debug,
     {
+        let end = Instant::now() + TIMEOUT;
         loop {
-            match self.lines.recv_timeout(TIMEOUT) {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
                     let line = line?;
                     kept.push(line.clone());
@@ -545,7 +546,7 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
                         return Ok(line);
                     }
                 }
-                Err(e) => bail!("a player stopped answering ({e}) after {kept:?}"),
+                Err(e) => bail!("a player did not say it in time ({e}) after {kept:?}"),
             }
         }
     }

@@ -186,7 +186,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "bpf",
         flags: "[--clippy]",
-        about: "build the probes only: target/bpf/probes",
+        about: "build the probes only: target/bpf/probes and target/bpf/shipped",
         run: bpf::task,
     },
 ];

@@ -266,16 +266,13 @@ fn text_of_an_object_is_nothing_that_a_terminal_obeys() {
             .stderr(Stdio::null())
             .spawn()
             .expect("the program starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let lines: Vec<String> = lines
-            .by_ref()
-            .take(match output {
-                "json" => 1,
-                "text" => 2,
-                _ => 40,
-            })
-            .map_while(Result::ok)
-            .collect();
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let (to, shown) = std::sync::mpsc::channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| to.send(line)));
+        let mut lines = Vec::new();
+        while !lines.iter().any(|line: &String| line.contains("31m")) {
+            lines.push(shown.recv_timeout(Duration::from_secs(120)).expect("the text of the object"));
+        }
         child.kill().expect("it runs");
         child.wait().expect("it ends");
         check(&["watch", "-o", output], &lines.join("\n"));

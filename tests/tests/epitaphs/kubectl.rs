@@ -371,14 +371,23 @@ fn shows_events(admin: &Plugin, new: impl Fn() -> anyhow::Result<()>) -> anyhow:
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let mut said = BufReader::new(child.stderr.take().context("its standard error")?).lines();
-    let begin = said.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("watching")));
-    ensure!(begin.is_some(), "it ended");
-    new()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().context("its standard output")?).read_line(&mut line)?;
+    let mut said = BufReader::new(child.stderr.take().context("its standard error")?);
+    let out = BufReader::new(child.stdout.take().context("its standard output")?);
+    let shown = (|| {
+        loop {
+            let (line, rest) = timeout::line(said)?;
+            ensure!(!line.is_empty(), "it ended");
+            if line.starts_with("watching") {
+                break;
+            }
+            said = rest;
+        }
+        new()?;
+        Ok(timeout::line(out)?.0)
+    })();
     child.kill()?;
     child.wait()?;
+    let line = shown?;
     ensure!(
         line.contains("pod/cart-9") && line.contains("SIGTERM reached PID 1"),
         "{line}"
@@ -435,12 +444,14 @@ fn without_the_kind(api: &Api, admin: &Plugin) -> anyhow::Result<()> {
     post("Deployment", "idle")?;
     let rollout = admin.run(&["-n", "shop", "rollout", "deployment/idle"])?;
     ensure!(
-        rollout.code == Some(0)
+        rollout.code == Some(1)
             && rollout.out.contains("deployment/idle")
             && !rollout.out.contains("cart-1")
             && rollout.err.contains("what the rollout cost is unknown"),
         "{rollout:?}"
     );
+    let read = admin.run(&["-n", "shop", "rollout", "deployment/idle", "-o", "json"])?;
+    ensure!(read.code == Some(1) && read.out.is_empty(), "{read:?}");
     let judged = admin.run(&["-n", "shop", "rollout", "deployment/idle", "--fail-on", "lost"])?;
     ensure!(
         judged.code == Some(1) && judged.out.is_empty() && judged.err.contains("remedy: install Epitaph's chart"),

@@ -62,8 +62,8 @@ pub async fn run(cluster: &Cluster, args: &RolloutArgs) -> Result<Exit, Failure>
     let rollout = match args.wait {
         true => settled::read(cluster, kind, &name, args).await?,
         false => match read(cluster, kind, &name, args).await {
-            Err(failure) if failure.is_kind_absent && args.fail_on.is_empty() => {
-                return fallback(cluster, kind, &name, args.output, failure).await;
+            Err(failure) if failure.is_kind_absent && may_show_events(args) => {
+                return fallback(cluster, kind, &name, failure).await;
             }
             read => Some(read?),
         },
@@ -79,8 +79,13 @@ pub async fn run(cluster: &Cluster, args: &RolloutArgs) -> Result<Exit, Failure>
     })
 }
 
-/// What is left without Epitaphs: the Events on the workload. They are no cost, so that no pipeline gets an answer from them.
-async fn fallback(cluster: &Cluster, kind: Kind, name: &str, output: RolloutOutput, failure: Failure) -> Result<Exit, Failure> {
+/// A person reads them: what a program reads is a rollout, and they are of no revision.
+fn may_show_events(args: &RolloutArgs) -> bool {
+    args.fail_on.is_empty() && args.revision.is_none() && matches!(args.output, RolloutOutput::Text)
+}
+
+/// What is left without Epitaphs: the Events on the workload. They are no cost: the question has no answer.
+async fn fallback(cluster: &Cluster, kind: Kind, name: &str, failure: Failure) -> Result<Exit, Failure> {
     let about = format!("involvedObject.kind={},involvedObject.name={name}", kind.name());
     let all = events::all(cluster, Place::Namespace(&cluster.namespace), Some(&about)).await?;
     if all.is_empty() {
@@ -88,13 +93,8 @@ async fn fallback(cluster: &Cluster, kind: Kind, name: &str, output: RolloutOutp
     }
     events::warn(&SelectArgs::default(), failure)?;
     eprintln!("warning: what the rollout cost is unknown");
-    print(&match output {
-        RolloutOutput::Text | RolloutOutput::Markdown => events::text(&all, false, true),
-        RolloutOutput::Json => json(&list(EVENTS, all))?,
-        RolloutOutput::Yaml => yaml(&list(EVENTS, all))?,
-        RolloutOutput::Name => names(EVENTS, all),
-    })?;
-    Ok(Exit::Done)
+    print(&events::text(&all, false, true))?;
+    Ok(Exit::Failed)
 }
 
 /// `deployment/web` or `deployment web`, with kubectl's short names.

@@ -13,7 +13,7 @@ use super::life::Life;
 use super::parts::Container;
 use super::pod::Pod;
 use super::runs::{Origin, Runs};
-use crate::tolerances::{EVENT_SLACK, HOLD, HOOK_AFTER};
+use crate::tolerances::{EVENT_SLACK, HOLD, HOOK_AFTER, LATE_REACH};
 
 impl Pod {
     /// What the victims of OOM kills were, where they came into the container from outside.
@@ -104,6 +104,9 @@ impl Pod {
         let until = life.stop.or(life.end).unwrap_or(Boot(u64::MAX));
         let start = life.start.unwrap_or_default();
         let from = request.map_or(start, |request| request.earliest.max(start));
+        // The Event of a hook is not older than the hook, whose begin is not known without a request.
+        let stopped = life.stop.or(life.end).map_or(start, |at| at.minus(LATE_REACH));
+        let hook_from = request.map_or(stopped, |request| request.earliest).max(start);
         let comm = exec_hook(spec).filter(|comm| !is_probed_by(spec, comm));
         // Without a deletion request (a liveness kill) the whole life counts: a hook runs once.
         let run = comm.and_then(|comm| runs.only(&comm, start, from, until));
@@ -117,7 +120,7 @@ impl Pod {
         let events_unknown = self
             .events_unknown(life, api)
             .or_else(|| self.events_unrequested(life, missing))
-            .or_else(|| self.events_lost(api, from, until))
+            .or_else(|| self.events_lost(api, hook_from, until))
             .filter(|_| failed.is_none());
         let waited = (request.map(|request| request.latest), life.stop);
         Some(match run {

@@ -93,7 +93,12 @@ impl<'a> Life<'a> {
             |fact: &SignalFact| status.is_some_and(|status| status.signal().is_none_or(|signal| signal == fact.signal.signal));
         let by_runtime = |fact: &SignalFact| fact.sender.role == Role::Runtime;
         let deadline = kill.map_or(end, |kill| kill.at);
-        let asked = stop_signal(&signals, state.own_stop, deadline, kill.is_some_and(by_runtime));
+        let asked = stop_signal(
+            &signals,
+            (state.own_stop, state.requested),
+            deadline,
+            kill.is_some_and(by_runtime),
+        );
         let stop = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
         let fatal = fatal(&signals, kill, status, main.as_ref());
         let first = stop.or(kill).map(|fact| fact.at);
@@ -158,7 +163,7 @@ impl<'a> Life<'a> {
             timeline: self.timeline,
             main: main.id,
             stop,
-            since: signals::first_asked(stop, &self.signals).at,
+            first: signals::first_asked(stop, &self.signals),
             deadline: self.deadline(),
             end: self.end,
         });
@@ -196,7 +201,10 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // What a stop signal from inside leads to there is not recorded: nobody arms that by signalling itself. One that the kernel discarded
     // leads to nothing.
     let leads_on = |stop: &Stop| stop.sender.role != Role::Inside && !stop.is_discarded();
-    let is_seen_inside = stop.as_ref().is_some_and(leads_on);
+    let is_armed = life.first_asked().is_none_or(SignalFact::armed_sockets);
+    let is_seen_inside = stop
+        .as_ref()
+        .is_some_and(|stop| leads_on(stop) && (is_armed || stop.sender.role != Role::Runtime));
     let oom = ooms(state, timeline, life.main.as_ref(), (life.begin, life.end));
     let missing = life.missing(&inside, &oom);
     let observed = life.observed(missing.has_gap(Claim::Main));
@@ -242,15 +250,15 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let main = state.main().filter(|main| main.exit.is_none() && state.removed.is_none())?;
     let timeline = state.timeline.as_deref()?;
     let signals = to_main(timeline, Some(&main), now);
-    let fact =
-        stop_signal(&signals, state.own_stop, now, true).filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop())?;
+    let fact = stop_signal(&signals, (state.own_stop, state.requested), now, true)
+        .filter(|fact| fact.sender.role == Role::Runtime && fact.is_stop())?;
     let stop = signals::stop(fact, (state, timeline), &signals, now);
     let way = Way {
         state,
         timeline,
         main: main.id,
         stop: fact,
-        since: fact.at,
+        first: signals::first_asked(fact, &signals),
         deadline: now,
         end: now,
     };

@@ -23,8 +23,8 @@ pub(super) struct Way<'a> {
     pub timeline: &'a Timeline,
     pub main: ProcessId,
     pub stop: &'a SignalFact,
-    /// When the first party asked.
-    pub since: Boot,
+    /// By which the first party asked.
+    pub first: &'a SignalFact,
     /// Of the SIGKILL to the main process, otherwise its exit.
     pub deadline: Boot,
     pub end: Boot,
@@ -34,7 +34,7 @@ impl Way<'_> {
     pub fn inside(&self) -> Inside {
         let (signals, entries) = (self.signals(), entries(self.timeline));
         let descent = Descent::new(self.state, &self.main, &signals);
-        let since = self.since;
+        let since = self.first.at;
         let mut forwards: Vec<Forward> = Vec::new();
         for fact in signals.iter().filter(|fact| fact.sends_on(self.stop.signal.signal)) {
             let Some(at) = fact.at_or_after(since).filter(|at| *at <= self.end) else {
@@ -65,7 +65,7 @@ impl Way<'_> {
             program_unsure: false,
             ended_by_default: false,
             main_sent_nothing: !signals.iter().any(by_main),
-            observed: self.stop.armed_sockets(),
+            observed: self.stop.armed_sockets() && self.first.armed_sockets(),
         }
     }
 

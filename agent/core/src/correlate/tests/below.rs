@@ -665,6 +665,10 @@ fn who_reads_its_stop_signal_without_a_handler_raises_it_again() {
           fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
     "#]],
     );
+    // A listener that it closed in between would show its work.
+    let closed = below("1.0004").replace("+1.0004 TERM", "+1.0003 tcp app closed 80 0 by=server\n+1.0004 TERM");
+    let closed = crate::fixtures::script::parse(&closed).inputs;
+    assert_eq!(Rule::of(&closed).lose(&[ZERO.plus(Duration::from_micros(1_000_300))]), Ok(()));
     // A second one while the first waits is no signal of its own: nothing shows that the first was read.
     check(
         &container(
@@ -731,6 +735,29 @@ fn another_party_asks_just_before_the_runtime_does() {
             default-action: Stopped/DefaultAction/Refused
               `app` forwarded SIGTERM to `server`, which has no SIGTERM handler and was terminated by the default action: any work in flight was lost; 1 connection was refused in the 48 ms after the listener closed (10.0.0.2)
               fix: install a SIGTERM handler in `server` that finishes the work in flight and then exits with 0; `server` was 0.9 s old at SIGTERM: a handler that is installed later than that comes too late
+        "#]],
+    );
+    // The program got it from the first one, and was killed in its shutdown.
+    check(
+        &container(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +1 TERM bash -> main handler armed
+        +1.0001 enter main TERM
+        +1.0002 TERM main -> server handler already-armed
+        +1.0003 enter server TERM
+        +1.2 TERM runc -> main handler already-armed
+        +1.2001 enter main TERM
+        +1.3 exit main 0 already-armed
+        +1.3001 KILL main -> server kernel waiting=none already-armed
+        +1.301 exit server KILL listening serving already-armed
+        ",
+        ),
+        expect![[r#"
+            killed-after-grace: Stopped/KilledAfterGrace/Quiet
+              `app` forwarded SIGTERM to `server`, whose handler ran; PID 1 `app` then exited with code 0, and the kernel killed `server`, whose shutdown had not finished
+              fix: let PID 1 `app` wait until `server` has exited: a trap interrupts `wait`, so a shell must call `wait` again after the trap, and a program must wait for its children before its own exit
         "#]],
     );
     // A reload of before is no stop.

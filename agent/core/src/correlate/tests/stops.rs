@@ -839,3 +839,34 @@ fn a_kill_long_after_a_reload_gave_no_time() {
         assert_eq!(headline(described, kill), expected, "{described} {kill}");
     }
 }
+
+/// httpd on containerd, which tells nobody the container's own signal: a pod that drains for longer than a reload is remembered.
+#[test]
+fn a_long_grace_period_after_a_signal_that_mostly_reloads() {
+    let script = |signal: &str, described: &str| {
+        let requested = super::pods::web(
+            "
+            pod web grace=1200 app
+            +0.05 pod web deleted=+0:1200
+            ",
+        );
+        let stopped = format!(
+            "+1 {signal} runc -> main handler\n+1.001 enter main {signal}\n+1201 KILL runc -> main\n+1201.001 exit main KILL\n"
+        );
+        match described {
+            "pod" => format!("{requested}{stopped}+1202 pod web app=137:Error\n+1203 gone web\n+1210 tick\n"),
+            _ => container(&format!("{described}\n{stopped}")),
+        }
+    };
+    let exit = |script: &str| {
+        let of = |report: &Report| match report {
+            Report::Terminated(of) => Some(of.verdict.headline),
+            Report::PodTerminated(of) => Some(of.verdict.headline),
+            _ => None,
+        };
+        script::run(script).iter().find_map(of).expect("a termination")
+    };
+    assert_eq!(exit(&script("WINCH", "pod")), "killed-after-grace");
+    // `docker stop --signal=INT --time=1200`.
+    assert_eq!(exit(&script("INT", "+0.1 describe app stop=TERM")), "killed-after-grace");
+}

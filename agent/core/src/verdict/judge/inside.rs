@@ -51,7 +51,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     }
     if let Some((of, proof)) = terminated(case, stop) {
         let why = Why::Inside(InnerEnd::DefaultAction, of);
-        return Some(match (forwards[of].handler_entered, proof) {
+        return Some(match (forwards[of].began(), proof) {
             (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
             _ => finding(Exit::DefaultAction, cause, why, ask::REFLEX),

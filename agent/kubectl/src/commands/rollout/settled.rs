@@ -89,15 +89,16 @@ fn may_pass(failure: &Failure, was_answered: bool) -> bool {
 /// What is still to happen.
 async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<String>, Failure> {
     let workload = existing(cluster, kind, name).await?;
-    if workload.data["spec"]["updateStrategy"]["type"] == "OnDelete" {
+    let state = match unfinished(kind, &workload) {
+        Some(state) => Some(state),
+        None => old_pods(cluster, kind, &workload).await?,
+    };
+    if state.is_some() && workload.data["spec"]["updateStrategy"]["type"] == "OnDelete" {
         let workload = format!("{} `{}`", kind.name(), shown(name));
         let problem = format!("{workload} has the update strategy OnDelete: Kubernetes replaces no pod that nobody deletes");
         return Err(Failure::new(problem).with_remedy("delete the old pods, and ask without --wait"));
     }
-    match unfinished(kind, &workload) {
-        Some(state) => Ok(Some(state)),
-        None => old_pods(cluster, kind, &workload).await,
-    }
+    Ok(state)
 }
 
 /// By the workload's own status, as `kubectl rollout status`.
@@ -143,18 +144,29 @@ async fn old_pods(cluster: &Cluster, kind: Kind, workload: &DynamicObject) -> Re
     };
     let selection = Selection::labels(selector(&workload.data["spec"]["selector"]));
     let (pods, _) = cluster.list(PODS, Place::Namespace(&cluster.namespace), &selection).await?;
-    let old = old(&pods, &newest, partition(workload) > 0);
-    Ok((old > 0).then(|| format!("{old} old pods still terminate")))
+    let old = old(&pods, &newest, first_replaced(workload));
+    Ok((old > 0).then(|| format!("{old} old pods are left")))
 }
 
-/// `stay`: some of another revision stay, and only those that terminate count. All that are to be replaced are by now.
-fn old(pods: &[DynamicObject], newest: &str, stay: bool) -> usize {
+/// The ordinal from which on a StatefulSet with a partition replaces its pods; none: all are replaced.
+fn first_replaced(workload: &DynamicObject) -> Option<u64> {
+    let start = workload.data["spec"]["ordinals"]["start"].as_u64().unwrap_or(0);
+    Some(partition(workload))
+        .filter(|partition| *partition > 0)
+        .map(|partition| start + partition)
+}
+
+/// Pods of another revision; not those below the ordinal `first`, which stay. The status does not tell: after a rollback above a partition
+/// those that stay are of the newest revision.
+fn old(pods: &[DynamicObject], newest: &str, first: Option<u64>) -> usize {
     let is_new = |pod: &DynamicObject| {
         HASHES
             .iter()
             .any(|label| pod.labels().get(*label).is_some_and(|hash| hash == newest))
     };
-    let goes = |pod: &DynamicObject| !stay || pod.metadata.deletion_timestamp.is_some();
+    let ordinal = |pod: &DynamicObject| pod.metadata.name.as_ref()?.rsplit_once('-')?.1.parse::<u64>().ok();
+    let stays = |pod: &DynamicObject| first.zip(ordinal(pod)).is_some_and(|(first, ordinal)| ordinal < first);
+    let goes = |pod: &DynamicObject| pod.metadata.deletion_timestamp.is_some() || !stays(pod);
     pods.iter()
         .filter(|pod| !is_new(pod) && !has_terminated(pod) && goes(pod))
         .count()
@@ -284,14 +296,34 @@ mod tests {
             serde_json::from_value(pod).expect("a pod")
         };
         let mut pods = vec![pod("old", "Failed"), pod("old", "Succeeded"), pod("new", "Running")];
-        assert_eq!(old(&pods, "new", false), 0);
+        assert_eq!(old(&pods, "new", None), 0);
         pods.push(pod("old", "Running"));
-        assert_eq!(old(&pods, "new", false), 1);
-        // Of a partition.
-        assert_eq!(old(&pods, "new", true), 0);
-        let deleted = json!({"name": "web-2", "deletionTimestamp": "2026-01-02T03:04:05Z"});
+        assert_eq!(old(&pods, "new", None), 1);
+        // Of a partition: the one with the ordinal 1 stays.
+        assert_eq!(old(&pods, "new", Some(2)), 0);
+        assert_eq!(old(&pods, "new", Some(1)), 1);
+        let deleted = json!({"name": "web-0", "deletionTimestamp": "2026-01-02T03:04:05Z"});
         let deleted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": deleted, "status": {"phase": "Running"}});
         pods.push(serde_json::from_value(deleted).expect("a pod"));
-        assert_eq!(old(&pods, "new", true), 1);
+        assert_eq!(old(&pods, "new", Some(2)), 1);
+    }
+
+    /// The pods below the partition have the revision to which the others go back: by the status all is done.
+    #[test]
+    fn a_rollback_above_a_partition_is_waited_for() {
+        let pod = |(ordinal, hash): (u64, &str)| -> DynamicObject {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"},
+                "metadata": {"name": format!("db-{ordinal}"), "labels": {"controller-revision-hash": hash}},
+            });
+            serde_json::from_value(pod).expect("a pod")
+        };
+        let pods: Vec<_> = [(5, "a"), (6, "a"), (7, "b"), (8, "b")].map(pod).into();
+        let of: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"},
+            "spec": {"ordinals": {"start": 5}, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+        }))
+        .expect("a workload");
+        assert_eq!(old(&pods, "a", first_replaced(&of)), 2);
     }
 }

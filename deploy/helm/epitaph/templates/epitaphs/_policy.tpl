@@ -5,9 +5,9 @@
 {{- define "epitaph.policy.changes" }}
         object.metadata.?generateName.orValue('') != oldObject.metadata.?generateName.orValue('') ||
         object.metadata.?finalizers.orValue([]).size() > oldObject.metadata.?finalizers.orValue([]).size() ||
-        (object.metadata.?finalizers.orValue([]).size() == oldObject.metadata.?finalizers.orValue([]).size() && (
         {{ with . }}request.userInfo.username == {{ . | squote }} ||
         {{ end -}}
+        (object.metadata.?finalizers.orValue([]).size() == oldObject.metadata.?finalizers.orValue([]).size() && (
         object.metadata.?finalizers.orValue([]) != oldObject.metadata.?finalizers.orValue([]) ||
         dyn(object.metadata.?managedFields.orValue([])) != dyn(oldObject.metadata.?managedFields.orValue([]))))
 {{- end }}

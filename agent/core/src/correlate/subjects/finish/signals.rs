@@ -9,7 +9,7 @@ use crate::correlate::subjects::inside::{Begun, handled_by};
 use crate::correlate::subjects::process::Candidate;
 use crate::correlate::subjects::subject::State;
 use crate::correlate::subjects::timeline::{SignalFact, Timeline};
-use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, PASSED_ON, RUN_GAP, SLOW_KILL, STOP_REACH};
+use crate::tolerances::{ABORT_REACH, GRACE_REACH, HANDLED_REACH, HOOK_AFTER, PASSED_ON, RUN_GAP, SLOW_KILL, STOP_REACH};
 
 /// The signals to the main process until its exit, in the order of their own times.
 pub(super) fn to_main<'a>(timeline: &'a Timeline, main: Option<&Candidate>, end: Boot) -> Vec<&'a SignalFact> {
@@ -79,7 +79,7 @@ pub(super) fn is_cgroup_kill(fact: &SignalFact) -> bool {
 /// mostly means "reload", and the first of the last series.
 pub(super) fn stop_signal<'a>(
     signals: &[&'a SignalFact],
-    own: Option<Signal>,
+    (own, requested): (Option<Signal>, Option<Boot>),
     deadline: Boot,
     killed_by_runtime: bool,
 ) -> Option<&'a SignalFact> {
@@ -87,13 +87,17 @@ pub(super) fn stop_signal<'a>(
     let is_own = |fact: &SignalFact| fact.sender.role == Role::Runtime && Some(fact.signal.signal) == own;
     // `docker kill --signal`: of a container whose own signal is known a reload, mostly.
     let is_another = |fact: &SignalFact| own.is_some_and(|own| own != fact.signal.signal) && fact.is_handled();
+    // A reload came before the deletion request. The watch shows the request some time after the kubelet has acted.
+    let is_asked_for = |fact: &SignalFact| requested.is_some_and(|at| fact.last.plus(HOOK_AFTER) >= at);
     let reach = |fact: &SignalFact| match fact.sender.role {
-        Role::Runtime => match (fact.is_conventional_stop() || is_own(fact), is_another(fact)) {
-            (false, true) => HANDLED_REACH + SLOW_KILL,
-            (true, false) if killed_by_runtime => GRACE_REACH,
-            (true, false) => STOP_REACH,
-            _ => RUN_GAP,
-        },
+        Role::Runtime if fact.is_conventional_stop() || is_own(fact) || own.is_none() && is_asked_for(fact) => {
+            match killed_by_runtime {
+                true => GRACE_REACH,
+                false => STOP_REACH,
+            }
+        }
+        Role::Runtime if is_another(fact) => HANDLED_REACH + SLOW_KILL,
+        Role::Runtime => RUN_GAP,
         // A reload, mostly.
         _ if !fact.is_conventional_stop() && fact.is_handled() => HANDLED_REACH,
         _ => RUN_GAP,

@@ -53,7 +53,7 @@ impl Life<'_> {
         self.stop.is_none() && self.state.requested.is_none()
     }
 
-    fn first_asked(&self) -> Option<&SignalFact> {
+    pub fn first_asked(&self) -> Option<&SignalFact> {
         self.stop.map(|stop| first_asked(stop, &self.signals))
     }
 
@@ -68,8 +68,8 @@ impl Life<'_> {
     pub fn clients_since(&self) -> Boot {
         let is_watched = |first: &&SignalFact| first.armed_sockets() && self.state.is_watched_since(first.at);
         let asked = self.first_asked().filter(is_watched).map(|first| first.at);
-        let since = self.state.requested.or(self.own_since()).or(asked);
-        since.map_or(self.begin, |at| at.min(self.begin))
+        let since = [self.state.requested.or(self.own_since()), asked];
+        since.into_iter().flatten().fold(self.begin, Boot::min)
     }
 
     /// What a process had open is in the record of its exit, and of the handler that may close it before.

@@ -20,11 +20,11 @@ impl Way<'_> {
             fact.signal == Signal::KILL && by_others && fact.last >= self.deadline
         };
         // What begins after the stop signal is a step of the shutdown itself, such as the `sleep` of a trap.
-        let is_before = |kill: &&InnerSignal| kill.target.start <= self.stop.at;
+        let is_before = |kill: &&InnerSignal| kill.target.start <= self.first.at;
         let mut killed: Vec<&InnerSignal> = signals
             .iter()
             .filter(at_the_end)
-            .filter(|kill| !was_signalled(signals, kill, self.stop.at))
+            .filter(|kill| !was_signalled(signals, kill, self.first.at))
             .filter(is_before)
             .filter(|kill| descent.is_own(kill.target.tgid))
             .collect();

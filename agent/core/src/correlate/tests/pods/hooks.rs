@@ -192,6 +192,44 @@ fn a_hook_runs_before_a_liveness_kill_as_well() {
     );
 }
 
+/// The Event of a hook is not older than the hook.
+#[test]
+fn an_outage_of_long_before_a_restart_hides_no_event_of_its_hook() {
+    let restarted = |away: &str, synced: &str| {
+        web(&format!(
+            "
+        pod web app app.prestop=http
+        -58 pod web app=running
+        +{away} api away timeout
+        +{synced} api synced
+        +3001 event web app Killing Container app failed liveness probe, will be restarted
+        +3002.1 TERM runc -> main handler
+        +3002.11 enter main TERM
+        +3002.4 exit main 0
+        +3003 pod web app.last=web:app:0:Completed app.restarts=1 app.id=web:app:2 app=running
+        +3003.1 events web asked
+        +3003.2 events web known
+        "
+        ))
+    };
+    check(
+        &restarted("10", "200"),
+        expect![[r#"
+        +3005.400 web/app +3002.100…+3002.400 clean: Liveness/Clean/Quiet
+          Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
+          preStop ?…+3002.100 not seen
+    "#]],
+    );
+    check(
+        &restarted("2800", "2995"),
+        expect![[r#"
+        +3005.400 web/app +3002.100…+3002.400 unknown: Liveness/Unknown/Quiet
+          Liveness: Event Killing: Container app failed liveness probe, will be restarted, grace 30 s, reported 0 Completed
+          preStop ?…+3002.100 not seen
+    "#]],
+    );
+}
+
 #[test]
 fn no_hook_runs_for_a_crash() {
     check(
