@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ use crate::runtime::{Did, Spec, Stop};
 use crate::socket_unit::INHERITED;
 use crate::stories::{ANY, ANY_IPV6};
 use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
-use crate::sys::random_hex;
+use crate::sys::{boot_now, random_hex};
 use crate::timeout::TIMEOUT;
 use crate::victim::{OVER, Totals};
 
@@ -536,9 +536,9 @@ impl<T: DeserializeOwned + Clone + Send + 'static> Player<T> {
     where
         T: std::fmt::Debug,
     {
-        let end = Instant::now() + TIMEOUT;
+        let end = boot_now() + TIMEOUT.as_nanos() as u64;
         loop {
-            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            match self.lines.recv_timeout(Duration::from_nanos(end.saturating_sub(boot_now()))) {
                 Ok(line) => {
                     let line = line?;
                     kept.push(line.clone());

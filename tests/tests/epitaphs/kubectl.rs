@@ -12,7 +12,7 @@ use epitaph::sink::epitaphs::{EpitaphOutcome, Sink};
 use epitaph_core::ids::PodUid;
 use epitaph_core::report::Report;
 use epitaph_tests::cluster::credentials::write_private;
-use epitaph_tests::timeout::{holds, until};
+use epitaph_tests::timeout::{self, holds, until};
 use serde_json::{Value, json};
 
 use crate::stage::{Api, CRD, TIMEOUT, offer, pod, reported, writing};

@@ -16,9 +16,9 @@ use serde_json::Value;
 
 use super::events;
 use crate::cli::{FailOn, RolloutArgs, RolloutOutput, SelectArgs};
-use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, EVENTS, Kind, Place, STATEFUL_SETS, Selection};
+use crate::cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS, EPITAPHS, Kind, Place, STATEFUL_SETS, Selection};
 use crate::failure::{Exit, Failure, shown};
-use crate::output::{json, list, names, print, yaml};
+use crate::output::print;
 use crate::read::{Epitaph, epitaphs};
 use revisions::revisions;
 
