@@ -57,7 +57,9 @@ struct Life<'a> {
     signals: Vec<&'a SignalFact>,
     /// The stop signal.
     stop: Option<&'a SignalFact>,
-    /// It is the runtime's. Before another party's, and one that was only handled last, the runtime's may be missing.
+    /// By which the first party asked, before the stop or by it.
+    first_asked: Option<&'a SignalFact>,
+    /// The stop is the runtime's. Before another party's, and one that was only handled last, the runtime's may be missing.
     is_asked_for: bool,
     kill: Option<&'a SignalFact>,
     fatal: Option<Fatal>,
@@ -100,6 +102,7 @@ impl<'a> Life<'a> {
             kill.is_some_and(by_runtime),
         );
         let stop = asked.or_else(|| handled_last(&signals, end).filter(|fact| may_follow(fact)));
+        let first_asked = stop.map(|stop| signals::first_asked(stop, &signals));
         let fatal = fatal(&signals, kill, status, main.as_ref());
         let first = stop.or(kill).map(|fact| fact.at);
         let until = if exit.is_some() {
@@ -116,6 +119,7 @@ impl<'a> Life<'a> {
             main,
             signals,
             stop,
+            first_asked,
             is_asked_for: asked.is_some_and(by_runtime),
             kill,
             begin: first.or(fatal.as_ref().map(|fatal| fatal.at)).unwrap_or(end),
@@ -163,7 +167,7 @@ impl<'a> Life<'a> {
             timeline: self.timeline,
             main: main.id,
             stop,
-            first: signals::first_asked(stop, &self.signals),
+            first: self.first_asked.unwrap_or(stop),
             deadline: self.deadline(),
             end: self.end,
         });
@@ -201,7 +205,7 @@ pub(super) fn facts(context: &Context<'_>, own: CgroupId, state: &State, open: O
     // What a stop signal from inside leads to there is not recorded: nobody arms that by signalling itself. One that the kernel discarded
     // leads to nothing.
     let leads_on = |stop: &Stop| stop.sender.role != Role::Inside && !stop.is_discarded();
-    let is_armed = life.first_asked().is_none_or(SignalFact::armed_sockets);
+    let is_armed = life.first_asked.is_none_or(SignalFact::armed_sockets);
     let is_seen_inside = stop
         .as_ref()
         .is_some_and(|stop| leads_on(stop) && (is_armed || stop.sender.role != Role::Runtime));

@@ -152,6 +152,12 @@ impl Begun {
     pub fn entered(self) -> Option<Boot> {
         self.by_handler.then_some(self.at)
     }
+
+    /// Nothing but the second signal came of it.
+    fn is_reflex(self, timeline: &Timeline) -> bool {
+        self.raised
+            .is_some_and(|raised| is_at_once(self.at, raised) && !timeline.sockets.has_closed_listener(self.at, raised.at))
+    }
 }
 
 /// What the target of a signal of that time began at it, and how it raised the signal again.
@@ -334,9 +340,7 @@ impl Way<'_> {
         match handled((self.state, self.timeline), (fact.at, fact), signals, entries) {
             // The record of a handler that only raised the signal again may be lost.
             None => true,
-            Some(Begun { at, raised, .. }) => {
-                raised.is_some_and(|raised| is_at_once(at, raised) && !self.timeline.sockets.has_closed_listener(at, raised.at))
-            }
+            Some(begun) => begun.is_reflex(self.timeline),
         }
     }
 }

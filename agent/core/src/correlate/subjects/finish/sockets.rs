@@ -1,7 +1,6 @@
 //! What clients met, and whether all of it was observed.
 
 use super::Life;
-use super::signals::first_asked;
 use crate::event::{Armed, ExitStatus, Kind, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
@@ -53,10 +52,6 @@ impl Life<'_> {
         self.stop.is_none() && self.state.requested.is_none()
     }
 
-    pub fn first_asked(&self) -> Option<&SignalFact> {
-        self.stop.map(|stop| first_asked(stop, &self.signals))
-    }
-
     fn own_since(&self) -> Option<Boot> {
         let own_exits = &self.state.rare().own_exits;
         self.is_unasked()
@@ -67,7 +62,7 @@ impl Life<'_> {
     /// Clients count from the deletion request on; of a termination without a stop, from the exit of the program below the main process.
     pub fn clients_since(&self) -> Boot {
         let is_watched = |first: &&SignalFact| first.armed_sockets() && self.state.is_watched_since(first.at);
-        let asked = self.first_asked().filter(is_watched).map(|first| first.at);
+        let asked = self.first_asked.filter(is_watched).map(|first| first.at);
         let since = [self.state.requested.or(self.own_since()), asked];
         since.into_iter().flatten().fold(self.begin, Boot::min)
     }
@@ -171,7 +166,7 @@ impl Life<'_> {
             return inside;
         };
         let (state, timeline, stop) = (self.state, self.timeline, self.stop);
-        let since = self.first_asked().map_or(exit.at, |first| first.at);
+        let since = self.first_asked.map_or(exit.at, |first| first.at);
         let (mut killed, others_killed) = killed(state, timeline, main, (stop, since, exit.at));
         // The party that stopped the main process, or started it: of a process with another parent its relation is not seen.
         let stopper = stop.filter(|stop| stop.sender.role == Role::Runtime);

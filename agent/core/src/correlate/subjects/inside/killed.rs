@@ -1,7 +1,7 @@
 //! Processes of the subject's own, other than the main one, that were killed, or ended by the default action of a signal.
 
 use super::descent::Descent;
-use super::{Begun, Way, entries, exit, handled, is_forked, signals};
+use super::{Way, entries, exit, handled, is_forked, signals};
 use crate::correlate::subjects::inner::{InnerEntry, InnerSignal, id};
 use crate::correlate::subjects::process::{Candidate, ProcessId, Served};
 use crate::correlate::subjects::subject::State;
@@ -11,7 +11,6 @@ use crate::ids::Signal;
 use crate::termination::{Forward, Held, InnerKill, Inside, Killed, Role, Unsignalled};
 use crate::time::Boot;
 use crate::tolerances::PASSED_ON;
-use crate::verdict::judge::is_at_once;
 
 impl Way<'_> {
     pub(super) fn unsignalled(&self, signals: &[InnerSignal], forwards: &[Forward], descent: &Descent) -> Vec<Unsignalled> {
@@ -179,10 +178,10 @@ impl Defaults<'_> {
     /// A handler that did its work raises the signal again, too. Of a process that nobody stops, the handler's entry is not recorded.
     fn is_handled(&self, at: Boot, fact: &InnerSignal) -> bool {
         let of = (self.state, self.timeline);
-        let Some(Begun { at: began, raised, .. }) = handled(of, (at, fact), self.signals, self.entries) else {
-            return fact.disposition == Disposition::Handler;
-        };
-        raised.is_none_or(|raised| !is_at_once(began, raised) || self.timeline.sockets.has_closed_listener(began, raised.at))
+        match handled(of, (at, fact), self.signals, self.entries) {
+            Some(begun) => !begun.is_reflex(self.timeline),
+            None => fact.disposition == Disposition::Handler,
+        }
     }
 
     /// By its exit's record. What its parent has forked has the parent's listener, and without a connection waits for work. Of a stop in which
