@@ -18,7 +18,7 @@ use crate::tolerances::{DELETED_TOGETHER, RECREATED, REQUEST_EARLY};
 
 pub use crate::tolerances::SETTLE;
 pub use forecast::{Forecast, Outlook};
-pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SettledRollout, WorkloadKey};
+pub use settling::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SettledRollout, Sighted, WorkloadKey};
 
 /// A revision of a workload, as the API knows it: a ReplicaSet of a Deployment, a ControllerRevision of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,8 +80,11 @@ pub struct RevisionCost {
     pub cut: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undecided: Option<u64>,
-    /// Pods whose lost connections are not known.
+    /// Pods whose lost connections are not known, or only in part.
     pub unobserved: u64,
+    /// Of the sums, what these lost at least.
+    #[serde(skip)]
+    pub lost_at_least: u64,
     /// Pods that the controller deleted and that have no report.
     pub missing: Vec<String>,
     /// Pods that were replaced and have no report, named or not; absent where that is not known.
@@ -92,8 +95,10 @@ pub struct RevisionCost {
     pub replaced_at_most: Option<u64>,
     /// Pods of this revision that terminated before its replacement began: not a cost of the rollout.
     pub before: u64,
-    /// Pods that lost connections or terminated uncleanly, the worst first.
+    /// Pods that lost connections or terminated uncleanly, the worst first: ten at most.
     pub worst: Vec<PodCost>,
+    /// How many further ones there are.
+    pub worst_left_out: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -109,6 +114,9 @@ pub struct PodCost {
     pub verdict: String,
     /// Absent where it is not known.
     pub lost: Option<u64>,
+    /// Further ones may have been missed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     pub sentence: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
@@ -126,6 +134,12 @@ impl RevisionCost {
     /// Pods whose lost connections are known.
     pub fn observed(&self) -> u64 {
         self.pods.saturating_sub(self.unobserved)
+    }
+
+    /// Lost connections of a pod, by those whose lost connections are known.
+    pub fn mean_lost(&self) -> Option<f64> {
+        let known = self.lost()?.saturating_sub(self.lost_at_least);
+        (self.observed() > 0).then(|| known as f64 / self.observed() as f64)
     }
 
     /// How many replaced pods the connections of which are not known, if these are half of the pods or more: what the others lost is no
@@ -391,7 +405,9 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
         *cost.verdicts.entry(report.verdict.clone()).or_default() += 1;
         took.extend(seconds(report));
         let lost = report.connections.as_ref().and_then(|of| of.lost);
-        cost.unobserved += u64::from(lost.is_none());
+        let is_part = report.connections.as_ref().is_none_or(|of| of.lost.is_none() || of.at_least);
+        cost.unobserved += u64::from(is_part);
+        cost.lost_at_least += lost.filter(|_| is_part).unwrap_or(0);
         if let Some(of) = &report.connections {
             let own = [of.refused, of.reset, of.cut, of.undecided];
             sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
@@ -402,6 +418,7 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
                 node: report.node.clone(),
                 verdict: report.verdict.clone(),
                 lost,
+                at_least: report.connections.as_ref().is_some_and(|of| of.at_least),
                 sentence: report.sentence.clone(),
                 remedy: report.remedy.clone(),
             });
@@ -411,6 +428,7 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
         [cost.refused, cost.reset, cost.cut, cost.undecided] = sums.map(Some);
     }
     cost.worst.sort_by(|a, b| b.lost.cmp(&a.lost).then_with(|| a.pod.cmp(&b.pod)));
+    cost.worst_left_out = cost.worst.len().saturating_sub(WORST) as u64;
     cost.worst.truncate(WORST);
     took.sort_by(f64::total_cmp);
     cost.took = took.last().map(|worst| TookSeconds {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use epitaph_core::render::resource::{
     EpitaphReport, GROUP, KIND, LABEL_WORKLOAD, LABEL_WORKLOAD_KIND, PLURAL, VERSION, label_value,
 };
-use epitaph_core::rollout::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SettledRollout};
+use epitaph_core::rollout::{ReplicaSetSight, RolledWorkload, RolloutQuestion, Rollouts, SettledRollout, Sighted};
 use epitaph_core::time::{Boot, Wall};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -191,9 +191,11 @@ impl Follower {
             }
             WatchEvent::Changed(Change::Applied { object, .. }) => match sight(&object) {
                 Ok(Some(sight)) => {
-                    if !self.rollouts.sight(clock::now(), sight) {
+                    let Sighted { is_kept, gone } = self.rollouts.sight(clock::now(), sight);
+                    if !is_kept {
                         self.counters.over.fetch_add(1, Ordering::Relaxed);
                     }
+                    return gone.into_iter().map(RolloutNews::Gone).collect();
                 }
                 // Perhaps no longer: without an owner, a ReplicaSet is on its own.
                 Ok(None) => return self.gone(object.metadata.uid),

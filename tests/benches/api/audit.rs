@@ -23,7 +23,7 @@ pub fn audited(
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     Ok((
-        ControlPlane::full_with(tools, &directory.join("plane"), &flags, controllers)?,
+        ControlPlane::without_nodes(tools, &directory.join("plane"), &flags, controllers)?,
         log,
     ))
 }

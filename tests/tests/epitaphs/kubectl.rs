@@ -207,7 +207,24 @@ async fn whoever_may_read_a_namespace_asks_with_kubectl() -> anyhow::Result<()> 
                 .contains("no termination of `deployment/nobody` in shop namespace"),
         "{workload:?}"
     );
+    // A word that is no kind we know may be a namespace: both are asked, and both are named.
+    let neither = alice.run(&["-n", "shop", "why", "rollout/nobody"])?;
+    ensure!(
+        neither.code == Some(1)
+            && neither
+                .err
+                .contains("no termination of `rollout/nobody` in shop namespace; as a namespace: cannot list"),
+        "{neither:?}"
+    );
     let admin = Plugin::new(&api, &api.plane.admin())?;
+    let nowhere = admin.run(&["-n", "shop", "why", "rollout/nobody"])?;
+    ensure!(
+        nowhere.code == Some(1)
+            && nowhere
+                .err
+                .contains("no termination of `rollout/nobody` in shop namespace and in rollout namespace"),
+        "{nowhere:?}"
+    );
     ensure!(admin.out(&["why", "bank/till-1"])?.contains("pod bank/till-1"));
     let object: Value = serde_json::from_str(&alice.out(&["-n", "shop", "why", "cart-1", "-o", "json"])?)?;
     assert_eq!(object["report"]["pod"]["name"], "cart-1");

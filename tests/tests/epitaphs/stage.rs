@@ -84,7 +84,7 @@ impl Api {
             return Ok(None);
         };
         let directory = tempfile::tempdir()?;
-        let plane = ControlPlane::full_with(&tools, &directory.path().join("plane"), &[], &[])?;
+        let plane = ControlPlane::without_nodes(&tools, &directory.path().join("plane"), &[], &[])?;
         let kubectl = plane.kubectl();
         kubectl.apply(CLUSTER)?;
         let api = Api {

@@ -57,7 +57,7 @@ impl Stage {
         let Some(jaeger) = jaeger::named(test) else { return Ok(None) };
         let directory = tempfile::tempdir()?;
         let jaeger = Jaeger::start(&jaeger, &directory.path().join("jaeger.log"))?;
-        let plane = ControlPlane::full_with(&tools, &directory.path().join("plane"), &[], CONTROLLERS)?;
+        let plane = ControlPlane::without_nodes(&tools, &directory.path().join("plane"), &[], CONTROLLERS)?;
         let kubectl = plane.kubectl();
         for namespace in ["epitaph", "shop"] {
             kubectl.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}).to_string())?;

@@ -34,8 +34,9 @@ pub struct RevisionOf {
     pub hash: String,
 }
 
-/// Revisions of a workload whose clean terminations are kept as long as unclean ones: a rollout is compared with the one before.
-const COMPARED: usize = 2;
+/// Revisions of a workload whose clean terminations are kept as long as unclean ones: a rollout is compared with the one before, and pods of
+/// the revision that it made end as well.
+const COMPARED: usize = 3;
 
 /// Why an Epitaph is not kept any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,10 +204,11 @@ mod tests {
         assert_eq!(gone(all, &KeepLimits::default()), ["clean-24h age", "unclean-168h age"]);
     }
 
-    /// What the last rollout cost, and the one before; not the third last.
+    /// What the last rollout cost, and the one before, also when pods of the newest revision have ended; not the rollout before that.
     #[test]
-    fn clean_ones_are_kept_until_their_revision_is_the_third_last() {
+    fn clean_ones_are_kept_until_their_revision_is_the_fourth_last() {
         let all = vec![
+            of_revision("newest-1h", "newest", 1),
             of_revision("one-30h", "one", 30),
             of_revision("one-2h", "one", 2),
             of_revision("two-100h", "two", 100),

@@ -155,8 +155,11 @@ pub struct EpitaphTimes {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphConnections {
-    /// Refused, reset and cut ones; absent where none was observed and some may have been missed.
+    /// Connections that were refused, reset or cut; absent where none was observed and some may have been missed.
     pub lost: Option<u64>,
+    /// Whether further ones may have been missed: the sockets of a container were not observed, or only some of them. The numbers are the least.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// Refused: no socket was listening any more.
     pub refused: u64,
     /// Refused, by peers that had not connected before: new clients, or a scan. Not in `lost`.

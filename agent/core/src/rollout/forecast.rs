@@ -56,7 +56,10 @@ impl Forecast {
     ) -> Forecast {
         let measured: Vec<(&EpitaphReport, u64)> = replaced
             .iter()
-            .filter_map(|report| Some((*report, report.connections.as_ref()?.lost?)))
+            .filter_map(|report| {
+                let of = report.connections.as_ref().filter(|of| !of.at_least)?;
+                Some((*report, of.lost?))
+            })
             .collect();
         let reason = why_not(cost, measured.len(), pods);
         let advised = |is_wanted: &dyn Fn(&EpitaphReport, &EpitaphAdvice) -> bool, kinds: &[AdviceKind]| {
@@ -115,9 +118,10 @@ fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
 /// stays.
 fn left(report: &EpitaphReport, lost: u64, is_covered: &dyn Fn(&EpitaphReport, &EpitaphAdvice) -> bool) -> u64 {
     let Some(of) = &report.connections else { return lost };
+    // The connections of a pod's containers are one number: a setting of one container covers them only if no other one lacks it.
     let covers = |kind: AdviceKind| {
-        let mut all = report.advice.iter();
-        all.any(|advice| is_one_of(advice, &[kind]) && is_covered(report, advice))
+        let mut all = report.advice.iter().filter(|advice| is_one_of(advice, &[kind])).peekable();
+        all.peek().is_some() && all.all(|advice| is_covered(report, advice))
     };
     let mut left = lost;
     if covers(AdviceKind::PreStopSleepLonger) {
@@ -245,6 +249,26 @@ mod tests {
         let forecast = Forecast::of(&RevisionCost::default(), &both.iter().collect::<Vec<_>>(), 3, sleep);
         assert_eq!(forecast.today, between(&[5, 5, 5], 3));
         assert_eq!(forecast.with_settings, Some(Outlook::Between { least: 0, most: 2 }));
+    }
+
+    /// The connections of a pod are one number: what the other container, which has no sleep yet, will lose is not told apart.
+    #[test]
+    fn a_setting_of_one_container_covers_nothing_of_two() {
+        let of = |name: &str| {
+            let mut report = lossy(pod(name, "one", 100, 1), 10);
+            report.advice = ["app", "proxy"]
+                .map(|container| EpitaphAdvice {
+                    kind: AdviceKind::PreStopSleepLonger.name().to_owned(),
+                    container: Some(container.to_owned()),
+                    seconds: None,
+                })
+                .into();
+            report
+        };
+        let reports = ["a", "b", "c"].map(of);
+        let app = |_: &EpitaphReport, advice: &EpitaphAdvice| advice.container.as_deref() == Some("app");
+        let forecast = Forecast::of(&RevisionCost::default(), &reports.iter().collect::<Vec<_>>(), 3, app);
+        assert_eq!(forecast.today, between(&[10, 10, 10], 3));
     }
 
     #[test]

@@ -82,6 +82,15 @@ pub struct SettledRollout {
     pub cost: Option<RevisionCost>,
 }
 
+/// What became of a ReplicaSet that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighted {
+    /// False: too many are known.
+    pub is_kept: bool,
+    /// The workload whose last ReplicaSet it was until now.
+    pub gone: Option<RolledWorkload>,
+}
+
 /// The workloads of a cluster.
 #[derive(Debug, Default)]
 pub struct Rollouts {
@@ -179,16 +188,18 @@ impl Rollouts {
         gone
     }
 
-    /// False: not kept, because too many are known.
-    pub fn sight(&mut self, now: Boot, sight: ReplicaSetSight) -> bool {
+    pub fn sight(&mut self, now: Boot, sight: ReplicaSetSight) -> Sighted {
         if let Some(listed) = &mut self.listed {
             listed.insert(sight.uid.clone());
         }
         let key = sight.workload.key();
+        // Whoever may change a ReplicaSet can name another owner, as often as they like.
+        let is_another = self.owners.get(&sight.uid).is_some_and(|known| *known != key);
+        let gone = is_another.then(|| self.gone(&sight.uid)).flatten();
         if !self.owners.contains_key(&sight.uid) {
             let in_namespace = self.of_namespace.entry(key.0.clone()).or_default();
             if self.owners.len() >= self.most || *in_namespace >= self.most.div_ceil(4) {
-                return false;
+                return Sighted { is_kept: false, gone };
             }
             *in_namespace += 1;
         }
@@ -207,7 +218,7 @@ impl Rollouts {
         {
             of.begins(now);
         }
-        true
+        Sighted { is_kept: true, gone }
     }
 
     /// A ReplicaSet was deleted. Returns its workload if that was the last one.

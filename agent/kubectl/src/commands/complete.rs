@@ -51,16 +51,31 @@ enum What {
 }
 
 fn wanted(before: &[String], last: &str) -> Wanted {
-    if matches!(before.last().map(String::as_str), Some("-n" | "--namespace")) {
-        return Wanted::Asked(What::Namespaces);
-    }
     let cli = Cli::command();
     let commands = || cli.get_subcommands().filter(|of| !of.is_hide_set());
     let command = before.iter().find_map(|word| commands().find(|of| of.get_name() == word));
+    // A flag is followed by its value.
+    let flags = || {
+        command
+            .into_iter()
+            .flat_map(clap::Command::get_arguments)
+            .chain(cli.get_arguments())
+    };
+    let flag = before
+        .last()
+        .and_then(|word| flags().find(|flag| takes_value(flag) && is_named(flag, word)));
+    match flag.map(|flag| (flag.get_long(), flag.get_possible_values())) {
+        Some((Some("namespace"), _)) => return Wanted::Asked(What::Namespaces),
+        Some((_, values)) => return Wanted::Known(values.iter().map(|value| value.get_name().to_owned()).collect()),
+        None => {}
+    }
     if last.starts_with('-') {
-        let own = command.into_iter().flat_map(clap::Command::get_arguments);
-        let flags = own.chain(cli.get_arguments()).filter_map(|arg| arg.get_long());
-        return Wanted::Known(flags.map(|flag| format!("--{flag}")).collect());
+        return Wanted::Known(
+            flags()
+                .filter_map(|flag| flag.get_long())
+                .map(|flag| format!("--{flag}"))
+                .collect(),
+        );
     }
     match command.map(clap::Command::get_name) {
         None => Wanted::Known(commands().map(|of| of.get_name().to_owned()).collect()),
@@ -69,6 +84,16 @@ fn wanted(before: &[String], last: &str) -> Wanted {
         Some("rollout") => Wanted::Asked(What::Workloads),
         Some(_) => Wanted::Known(Vec::new()),
     }
+}
+
+fn takes_value(flag: &clap::Arg) -> bool {
+    flag.get_action().takes_values()
+}
+
+fn is_named(flag: &clap::Arg, word: &str) -> bool {
+    let is_long = flag.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+    let is_short = flag.get_short().is_some_and(|short| word == format!("-{short}"));
+    is_long || is_short
 }
 
 async fn ask(before: &[String], what: What) -> Result<Vec<String>, Failure> {
@@ -117,13 +142,7 @@ fn access(before: &[String]) -> AccessArgs {
         args: AccessArgs,
     }
     let flags = AccessArgs::augment_args(clap::Command::new("flags"));
-    let takes = |word: &str| {
-        flags.get_arguments().any(|arg| {
-            let long = arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
-            let short = arg.get_short().is_some_and(|short| word == format!("-{short}"));
-            long || short
-        })
-    };
+    let takes = |word: &str| flags.get_arguments().any(|flag| is_named(flag, word));
     let mut kept: Vec<OsString> = vec!["kubectl-epitaph".into()];
     let mut words = before.iter();
     while let Some(word) = words.next() {
@@ -166,6 +185,12 @@ mod tests {
         assert_eq!(of(&["rollout", ""]), Wanted::Asked(What::Workloads));
         assert_eq!(of(&["list", "-n", ""]), Wanted::Asked(What::Namespaces));
         assert_eq!(of(&["list", ""]), Wanted::Known(Vec::new()));
+        let values = of(&["why", "-o", ""]);
+        assert!(
+            matches!(&values, Wanted::Known(values) if values.contains(&"markdown".to_owned())),
+            "{values:?}"
+        );
+        assert_eq!(of(&["list", "--context", ""]), Wanted::Known(Vec::new()));
     }
 
     #[test]

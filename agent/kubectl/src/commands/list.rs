@@ -88,11 +88,14 @@ fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
         .iter()
         .map(|epitaph| {
             let report = &epitaph.report;
-            let lost = report.connections.as_ref().and_then(|of| of.lost);
+            let lost = report.connections.as_ref().and_then(|of| {
+                let more = if of.at_least { "+" } else { "" };
+                Some(format!("{}{more}", of.lost?))
+            });
             let mut row = vec![
                 report.pod.name.clone(),
                 report.verdict.clone(),
-                lost.map_or_else(|| "<unknown>".to_owned(), |lost| lost.to_string()),
+                lost.unwrap_or_else(|| "<unknown>".to_owned()),
                 report.took.clone(),
                 report.exit.clone(),
                 age_of(epitaph.exited(), now),

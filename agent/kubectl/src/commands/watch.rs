@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::pin;
+use std::time::Duration;
 
 use epitaph_story::color::Color;
 use epitaph_story::history::Report;
@@ -18,6 +19,9 @@ use crate::cluster::{Cluster, EPITAPHS, EVENTS, Kind, Place, Selection};
 use crate::failure::{Exit, Failure};
 use crate::output::{names, object, print, style, terminal, yaml};
 use crate::read::{Epitaph, place, selection};
+
+/// Between two watches.
+const PAUSE: Duration = Duration::from_secs(1);
 
 pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
     let place = place(cluster, &args.select);
@@ -62,6 +66,8 @@ pub async fn run(cluster: &Cluster, args: &WatchArgs) -> Result<Exit, Failure> {
                 Err(_) => break,
             }
         }
+        // One that ends each watch at once is not asked without a pause.
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

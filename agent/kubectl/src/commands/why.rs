@@ -10,6 +10,7 @@ use epitaph_story::history::{Counts, Report, Search, Wanted};
 use epitaph_story::resource;
 use epitaph_story::story::{self, Brief, Columns, Story};
 use kube::ResourceExt as _;
+use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::events;
@@ -31,31 +32,38 @@ pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
     let own = place(cluster, &args.select);
     // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
     let elsewhere = named.map(|(namespace, _)| namespace).filter(|_| !args.select.all_namespaces);
-    let (mut place, mut all) = match epitaphs(cluster, own, &selection).await {
+    let mut all = match epitaphs(cluster, own, &selection).await {
         Err(failure) if failure.is_kind_absent => {
-            let other = elsewhere.filter(|first| !is_kind(first)).map(Place::Namespace);
-            return fallback(cluster, other.unwrap_or(own), args, failure).await;
+            let other = elsewhere.filter(|first| !is_kind(first));
+            return fallback(cluster, (own, other), args, failure).await;
         }
-        all => (own, all?),
+        all => all?,
     };
     let mut found = find(&all, what);
+    let mut looked = vec![own];
     if let (None, Some(namespace)) = (&found, elsewhere) {
         let other = Place::Namespace(namespace);
         match epitaphs(cluster, other, &selection).await {
             Ok(others) => {
                 all = others;
                 found = find(&all, what);
-                if !is_kind(namespace) {
-                    place = other;
-                }
+                looked.extend((!is_kind(namespace)).then_some(other));
             }
             Err(_) if is_kind(namespace) => {}
-            // What may not be read is not absent.
-            Err(failure) => return Err(failure),
+            // What may not be read is not absent; but the word may be a kind that is not known here.
+            Err(failure) => {
+                let Failure { problem, remedy, .. } = not_found(args, &looked);
+                let both = format!("{problem}; as a namespace: {}", failure.problem);
+                return Err(Failure {
+                    problem: both,
+                    remedy: failure.remedy.or(remedy),
+                    ..failure
+                });
+            }
         }
     }
     let Some((epitaph, story)) = found else {
-        return Err(not_found(args, place));
+        return Err(not_found(args, &looked));
     };
     print(&match args.output {
         WhyOutput::Text => {
@@ -199,28 +207,42 @@ fn read(line: &str) -> Option<Report> {
     serde_json::from_str(line).ok()
 }
 
-fn not_found(args: &WhyArgs, place: Place<'_>) -> Failure {
+fn not_found(args: &WhyArgs, looked: &[Place<'_>]) -> Failure {
     let of = asked(args).as_deref().map_or_else(
         || "that the selector matches".to_owned(),
         |what| format!("of `{}`", shown(what)),
     );
-    let elsewhere = match place {
-        Place::Namespace(_) => ", `-A` looks in all namespaces",
-        Place::Cluster => "",
+    let elsewhere = match looked {
+        [Place::Cluster, ..] => "",
+        _ => ", `-A` looks in all namespaces",
     };
-    Failure::new(format!("no termination {of}{}", within(place))).with_remedy(format!(
+    let looked: Vec<String> = looked.iter().map(|place| within(*place)).collect();
+    Failure::new(format!("no termination {of}{}", looked.join(" and"))).with_remedy(format!(
         "`kubectl epitaph list` shows what is known{elsewhere}; clean terminations are kept for a day, unclean ones for a week, and a pod \
          that still runs has none"
     ))
 }
 
-async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: Failure) -> Result<Exit, Failure> {
-    let mut all = events::instead(cluster, place, &args.select, failure).await?;
+/// `other`: the first word of `KIND/NAME` as a namespace, where it is no kind that is known here. Events name the kind of their object.
+async fn fallback(
+    cluster: &Cluster,
+    (own, other): (Place<'_>, Option<&str>),
+    args: &WhyArgs,
+    failure: Failure,
+) -> Result<Exit, Failure> {
     let what = asked(args);
     let name = what.as_deref().map(|what| what.rsplit('/').next().unwrap_or(what));
-    all.retain(|event| name.is_none_or(|name| events::object(event).1.starts_with(name)));
+    let is_asked = |event: &DynamicObject| name.is_none_or(|name| events::object(event).1.starts_with(name));
+    let mut all = events::instead(cluster, own, &args.select, failure).await?;
+    all.retain(|event| is_asked(event) && other.is_none_or(|word| events::object(event).0.eq_ignore_ascii_case(word)));
+    let other = other.map(Place::Namespace);
+    if let (true, Some(other)) = (all.is_empty(), other) {
+        all = events::all(cluster, other, None).await?;
+        all.retain(is_asked);
+    }
     if all.is_empty() {
-        return Err(not_found(args, place));
+        let looked: Vec<Place<'_>> = [own].into_iter().chain(other).collect();
+        return Err(not_found(args, &looked));
     }
     print(&match args.output {
         WhyOutput::Json => json(&crate::output::list(crate::cluster::EVENTS, all))?,
@@ -234,7 +256,6 @@ async fn fallback(cluster: &Cluster, place: Place<'_>, args: &WhyArgs, failure: 
 #[cfg(test)]
 mod tests {
     use epitaph_core::render::resource::{EpitaphPod, EpitaphReport};
-    use kube::api::DynamicObject;
 
     use super::*;
 

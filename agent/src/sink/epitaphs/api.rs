@@ -155,6 +155,9 @@ impl Epitaphs {
         if whole["observed"] == stored {
             return Ok(Done::Known);
         }
+        // An observer that was active until now may still write what it holds: neither overwrites what it has not read.
+        let mut whole = whole;
+        whole["metadata"]["resourceVersion"] = json!(existing.metadata.resource_version);
         let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(whole)).await;
         patched
             .map(|_| Done::Written)
@@ -263,9 +266,11 @@ pub(super) fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// In the words of the chart's policy.
+/// What the messages of the chart's policy (`policy.yaml`) have in common.
+const OF_OWN_NODE: &str = "Epitaphs of its own node only";
+
 fn is_of_other_node(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.message.contains("of its own node only"))
+    matches!(error, kube::Error::Api(status) if status.message.contains(OF_OWN_NODE))
 }
 
 pub(super) fn failure(error: &kube::Error, right: &'static Right) -> Failure {
@@ -293,4 +298,17 @@ pub(super) fn failure(error: &kube::Error, right: &'static Right) -> Failure {
 
 fn shown(text: &str) -> String {
     bounded(text, MAX_TEXT).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OF_OWN_NODE;
+
+    /// The policy's words are the only sign by which an agent tells an object of another node from other refusals.
+    #[test]
+    fn the_policy_has_the_words() {
+        let policy = include_str!("../../../../deploy/kubernetes/policy.yaml");
+        let sentences = [" writes ", " changes "].map(|verb| format!("an agent{verb}{OF_OWN_NODE}"));
+        assert!(sentences.iter().all(|words| policy.contains(words)), "{sentences:?}");
+    }
 }

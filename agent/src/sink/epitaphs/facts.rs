@@ -66,7 +66,7 @@ struct Held {
     is_known: bool,
     /// All of it is on its way to the Epitaph that there is. A write that fails is counted, and is not repeated from here.
     is_written: bool,
-    /// The write that is due is the second one, and the last.
+    /// The write that is due is the second one, and the last, unless the first fact that is notable comes later.
     is_last: bool,
 }
 
@@ -104,6 +104,7 @@ impl Facts {
         match self.held.get_mut(key) {
             Some(held) => {
                 let is_notable = held.whole.is_notable || observed.is_notable;
+                let is_first_notable = observed.is_notable && !held.whole.is_notable;
                 held.whole = Observed {
                     is_notable,
                     ..observed.after(&held.whole.observed)
@@ -111,7 +112,7 @@ impl Facts {
                 held.unwritten += 1;
                 // What is written waits in the queue until it is due, with all that comes meanwhile.
                 if held.is_written && now >= held.due {
-                    if held.is_last {
+                    if held.is_last && !is_first_notable {
                         return None;
                     }
                     held.is_last = true;
@@ -301,6 +302,20 @@ mod tests {
         assert_eq!(due(facts.seen(&a, left("last", false), minute(21))), Some(minute(31)));
         assert_eq!(due(facts.seen(&a, left("lost", false), minute(40))), None);
         assert_eq!(facts.drain(), Unwritten { unneeded: 1, absent: 0 });
+    }
+
+    /// The node of an unclean termination is lost after two writes.
+    #[test]
+    fn the_first_notable_fact_is_written_however_late_it_comes() {
+        let (mut facts, a) = (facts(9), key("a"));
+        let due = |completion: Option<Completion>| completion.map(|of| of.due);
+        let minute = |minutes: u32| BEGIN.plus(HOUR / 60 * minutes);
+        facts.written(&a, true);
+        assert_eq!(due(facts.seen(&a, left("web", false), minute(0))), Some(minute(2)));
+        assert_eq!(due(facts.seen(&a, left("admin", false), minute(3))), Some(minute(13)));
+        assert_eq!(due(facts.seen(&a, left("late", false), minute(14))), None);
+        assert_eq!(due(facts.seen(&a, left("lost", true), minute(20))), Some(minute(30)));
+        assert_eq!(due(facts.seen(&a, left("lost", true), minute(40))), None);
     }
 
     #[test]

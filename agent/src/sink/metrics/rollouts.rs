@@ -25,7 +25,7 @@ pub const ROLLOUT_SETTLED: Row = Row {
         WORKLOAD_NAME,
         ("revision", "the revision that was rolled out"),
     ],
-    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet available, and no old pod for 30 s. On the active observer; with the other series of the rollout for at most 500 workloads, the latest. A pipeline compares this time with the start of its rollout",
+    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet available, and no old pod for 30 s. On the active observer; with the other series of the rollout for at most 500 workloads, the latest. An observer that becomes active looks at the rollouts of the last hour again and has the time of its own look: a pipeline tells its rollout by the revision, or by a time before its start",
 };
 pub const ROLLOUT_PODS: Row = Row {
     name: "epitaph.rollout.pods",
@@ -37,7 +37,7 @@ pub const ROLLOUT_PODS: Row = Row {
         WORKLOAD_NAME,
         (
             "state",
-            "all: replaced pods with a report; unclean: of these, terminated uncleanly; unknown: without a verdict on evidence; unobserved: without known connections; missing: replaced pods without a report, no series where their number is not known",
+            "all: replaced pods with a report; unclean: of these, terminated uncleanly; unknown: without a verdict on evidence; unobserved: their connections are not known, or only in part; missing: replaced pods without a report, no series where their number is not known",
         ),
     ],
     about: "Pods that the last rollout of the workload replaced, by their Epitaphs; no series where nothing is known of them",

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use nix::libc::SIGKILL;
 
-use super::{API_SERVER, ControlPlane, Parts, SERVICE_CIDRS, TO_END, feature_gates, flag};
+use super::{API_SERVER, ControlPlane, Parts, SERVICE_CIDRS, TO_END, flag};
 use crate::cluster::credentials::{token_key, write_private};
 use crate::cluster::{HOST_FOR_GUESTS, MOST_NODES, kubelet_address, node_name};
 
@@ -62,15 +62,14 @@ impl ControlPlane {
             .arg(flag("service-account-signing-key-file", &token_private))
             .arg(format!("--service-cluster-ip-range={}", SERVICE_CIDRS.join(",")))
             .arg("--profiling=false")
+            .args(self.feature_gates())
             .args(&self.flags);
-        match self.parts {
-            // The oldest API server does not know them, and is tested alone.
-            Parts::Full => command.arg(feature_gates()),
+        if self.parts == Parts::ApiOnly {
             // No controller makes the ServiceAccount `default` that every pod would need, and no test needs the endpoints.
-            Parts::ApiOnly => command
+            command
                 .arg("--disable-admission-plugins=ServiceAccount")
-                .arg("--endpoint-reconciler-type=none"),
-        };
+                .arg("--endpoint-reconciler-type=none");
+        }
         self.ensure(API_SERVER, command)?;
         let kubectl = self.kubectl();
         self.until(API_SERVER, self.ports.api_server, || {
@@ -107,7 +106,7 @@ impl ControlPlane {
     /// kube-apiserver with the nodes' names resolved to their kubelets: in a mount namespace of its own with its own /etc/hosts.
     fn with_kubelets_by_name(&self) -> anyhow::Result<Command> {
         let program = self.tools.program(API_SERVER);
-        if self.parts == Parts::ApiOnly {
+        if self.parts != Parts::Full {
             return Ok(Command::new(program));
         }
         let mut hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();

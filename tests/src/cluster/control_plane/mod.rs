@@ -36,6 +36,9 @@ const TO_START: Duration = Duration::from_secs(180);
 pub enum Parts {
     /// etcd and kube-apiserver: no controller acts, nothing is scheduled, ServiceAccounts are made by hand.
     ApiOnly,
+    /// And controllers and scheduler, but no node: with the API server of any version, whose feature gates are the default.
+    NoNodes,
+    /// What nodes need too: [`FEATURE_GATES`].
     Full,
 }
 
@@ -82,13 +85,13 @@ impl ControlPlane {
     ///
     /// # Errors
     /// One of them does not come up.
-    pub fn full_with(
+    pub fn without_nodes(
         tools: &Tools,
         directory: &Path,
         flags: &[&str],
         controller_flags: &[&str],
     ) -> anyhow::Result<ControlPlane> {
-        ControlPlane::start_with(tools, directory, Parts::Full, Lifetime::Caller, (flags, controller_flags))
+        ControlPlane::start_with(tools, directory, Parts::NoNodes, Lifetime::Caller, (flags, controller_flags))
     }
 
     /// Starts the parts in `directory` that do not run yet, and returns when the API server is ready.
@@ -115,7 +118,7 @@ impl ControlPlane {
         plane.controller_flags = controller_flags.iter().map(|flag| (*flag).to_owned()).collect();
         plane.start_etcd()?;
         plane.start_api_server()?;
-        if parts == Parts::Full {
+        if parts != Parts::ApiOnly {
             plane.start_controllers()?;
         }
         Ok(plane)
@@ -141,6 +144,11 @@ impl ControlPlane {
             controller_flags: Vec::new(),
             processes,
         })
+    }
+
+    fn feature_gates(&self) -> Option<String> {
+        let gates: Vec<String> = FEATURE_GATES.iter().map(|(name, on)| format!("{name}={on}")).collect();
+        (self.parts == Parts::Full).then(|| format!("--feature-gates={}", gates.join(",")))
     }
 
     /// Port of the API server on 127.0.0.1. The port stays the same over restarts.
@@ -196,7 +204,7 @@ impl ControlPlane {
                 .arg(flag("authorization-kubeconfig", &file))
                 .arg("--leader-elect=false")
                 .arg("--secure-port=0")
-                .arg(feature_gates())
+                .args(self.feature_gates())
                 .arg("--profiling=false");
             if name == CONTROLLERS {
                 command
@@ -292,9 +300,4 @@ fn ports(directory: &Path) -> anyhow::Result<Ports> {
 
 fn flag(name: &str, file: &Path) -> String {
     format!("--{name}={}", file.display())
-}
-
-fn feature_gates() -> String {
-    let gates: Vec<String> = FEATURE_GATES.iter().map(|(name, on)| format!("{name}={on}")).collect();
-    format!("--feature-gates={}", gates.join(","))
 }

@@ -14,11 +14,11 @@ use super::{
 use crate::attribute::Subject;
 use crate::event::ExitStatus;
 use crate::input::Observation;
-use crate::kubernetes::PodContext;
+use crate::kubernetes::{PodContext, Reported};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::report::{PodTermination, Report, Termination};
-use crate::termination::{Gaps, MainExit};
+use crate::termination::{Gaps, MainExit, Traffic};
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, AdviceKind, TrafficAxis, Verdict};
 
@@ -81,9 +81,16 @@ fn of_pod(p: &PodTermination, clock: WallOffset) -> Option<Epitaph> {
             .iter()
             .find_map(|of| of.kubernetes.as_ref()?.spec_grace())
             .or(p.request.as_ref().and_then(|request| request.spec_grace)),
+        has_unseen: has_unseen(p),
         members,
     };
     Some(about.epitaph(clock))
+}
+
+fn has_unseen(p: &PodTermination) -> bool {
+    p.unseen
+        .iter()
+        .any(|(_, reported)| !reported.as_ref().is_some_and(Reported::never_started))
 }
 
 fn of_container(t: &Termination, clock: WallOffset) -> Option<Epitaph> {
@@ -105,6 +112,7 @@ fn of_container(t: &Termination, clock: WallOffset) -> Option<Epitaph> {
         gaps: gaps(&t.gaps).into_iter().chain(context.incomplete.clone()).collect(),
         grace: context.grace,
         spec_grace: context.spec_grace(),
+        has_unseen: false,
         members: vec![t],
     };
     Some(about.epitaph(clock))
@@ -123,6 +131,8 @@ struct About<'a> {
     gaps: Vec<String>,
     grace: Option<Duration>,
     spec_grace: Option<Duration>,
+    /// A container ran of which no process was observed.
+    has_unseen: bool,
     members: Vec<&'a Termination>,
 }
 
@@ -195,7 +205,7 @@ impl About<'_> {
             exit_code,
             exit_signal,
             kubectl_shows: self.kubectl_shows(),
-            connections: connections(&self.members, verdict.traffic),
+            connections: connections(&self.members, verdict.traffic, self.has_unseen),
             trace_id: self.trace.clone(),
             gaps,
             advice: self.advice(),
@@ -359,7 +369,7 @@ fn container(t: &Termination, clock: WallOffset) -> Option<EpitaphContainer> {
         exited: time(clock, t.end),
         exit_code,
         exit_signal,
-        lost: connections(&[t], t.verdict.traffic).and_then(|of| of.lost),
+        lost: connections(&[t], t.verdict.traffic, false).and_then(|of| of.lost),
     })
 }
 
@@ -372,14 +382,15 @@ fn hook(hook: &PreStop) -> String {
     }
 }
 
-/// A container whose sockets were not observed leaves the number unknown, unless others lost some: then it is the least.
-fn connections(members: &[&Termination], traffic: TrafficAxis) -> Option<EpitaphConnections> {
-    let observed: Vec<_> = members.iter().map(|of| &of.traffic).filter(|of| of.observed).collect();
-    if observed.is_empty() {
-        return None;
-    }
-    let mut sum = EpitaphConnections::default();
-    for of in observed {
+/// Sockets that were not observed, or only in part, leave the number unknown, unless some were seen lost: then it is the least. `has_unseen`: a
+/// container ran of which no process was observed.
+fn connections(members: &[&Termination], traffic: TrafficAxis, has_unseen: bool) -> Option<EpitaphConnections> {
+    let is_whole = |of: &Traffic| of.observed && !of.unseen.may_have_others();
+    let mut sum = EpitaphConnections {
+        at_least: has_unseen || members.iter().any(|of| !is_whole(&of.traffic)),
+        ..EpitaphConnections::default()
+    };
+    for of in members.iter().map(|of| &of.traffic) {
         sum.refused += of.refused_clients().count;
         sum.refused_new_peers += of.refused_new();
         sum.reset += of.reset.count;
@@ -388,8 +399,15 @@ fn connections(members: &[&Termination], traffic: TrafficAxis) -> Option<Epitaph
         sum.rejected += of.rejected.count;
         sum.accepted += of.accepted.count;
     }
+    let nothing = EpitaphConnections {
+        at_least: sum.at_least,
+        ..EpitaphConnections::default()
+    };
+    if sum == nothing && !members.iter().any(|of| of.traffic.observed) {
+        return None;
+    }
     let lost = sum.refused + sum.reset + sum.cut;
-    sum.lost = (lost > 0 || traffic != TrafficAxis::Unknown).then_some(lost);
+    sum.lost = (lost > 0 || (!sum.at_least && traffic != TrafficAxis::Unknown)).then_some(lost);
     Some(sum)
 }
 

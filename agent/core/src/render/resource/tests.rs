@@ -59,6 +59,7 @@ fn a_pod_s_termination_is_one_object() {
             "cause": "deleted",
             "connections": {
               "accepted": 2,
+              "atLeast": true,
               "cut": 3,
               "lost": 18,
               "refused": 14,
@@ -200,7 +201,43 @@ fn connections_that_nobody_observed_are_not_zero() {
     assert_eq!(of_pod(pod.clone()).expect("a pod's").report.connections, None);
     pod.containers[0].facts.traffic.observed = true;
     let connections = of_pod(pod).expect("a pod's").report.connections.expect("observed in part");
-    assert_eq!(connections.lost, None);
+    assert_eq!((connections.lost, connections.at_least), (None, true));
+}
+
+/// What was seen counts, also where more may have been missed: of the first container sockets were seen only in part, of the other one all.
+#[test]
+fn losses_that_were_seen_in_part_are_the_least() {
+    let mut pod = pods::pod(1);
+    pod.facts.unseen.clear();
+    for t in &mut pod.containers {
+        t.facts.traffic = crate::termination::Traffic {
+            observed: true,
+            ..crate::termination::Traffic::default()
+        };
+    }
+    pod.verdict.traffic = crate::verdict::TrafficAxis::Quiet;
+    let lost = |pod: &PodTermination| {
+        let of = of_pod(pod.clone())
+            .expect("a pod's")
+            .report
+            .connections
+            .expect("some were observed");
+        (of.lost, of.at_least)
+    };
+    assert_eq!(lost(&pod), (Some(0), false));
+    pod.containers[0].facts.traffic.observed = false;
+    pod.containers[0].facts.traffic.cut.count = 5;
+    pod.verdict.traffic = crate::verdict::TrafficAxis::Cut;
+    assert_eq!(lost(&pod), (Some(5), true));
+    // An undecided connection outweighs unobserved sockets in the verdict: that none was lost is not known all the same.
+    pod.containers[0].facts.traffic.cut.count = 0;
+    pod.containers[1].facts.traffic.undecided.all.count = 1;
+    pod.verdict.traffic = crate::verdict::TrafficAxis::Undecided;
+    assert_eq!(lost(&pod), (None, true));
+    pod.containers[0].facts.traffic.observed = true;
+    assert_eq!(lost(&pod), (Some(0), false));
+    pod.containers[0].facts.traffic.unseen.other_sockets = true;
+    assert_eq!(lost(&pod), (None, true));
 }
 
 /// Whatever is in the names, the object is small, and its text safe on a terminal.

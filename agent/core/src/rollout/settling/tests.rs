@@ -37,7 +37,7 @@ fn listed(sets: impl IntoIterator<Item = ReplicaSetSight>) -> Rollouts {
     let mut rollouts = Rollouts::new(100, SETTLE);
     rollouts.list_begins();
     for set in sets {
-        assert!(rollouts.sight(at(0), set));
+        assert!(rollouts.sight(at(0), set).is_kept);
     }
     assert!(rollouts.list_ends(NOW).is_empty());
     rollouts
@@ -125,11 +125,23 @@ fn what_a_list_does_not_have_is_gone_and_the_number_is_bounded() {
     assert_eq!(rollouts.gone("set-2").map(|of| of.uid), Some("web".to_owned()));
     assert!(rollouts.is_empty());
     let mut small = Rollouts::new(4, SETTLE);
-    assert!(small.sight(at(0), set(1, 1, 1, 1)) && small.sight(at(0), set(1, 2, 2, 2)));
-    assert!(!small.sight(at(0), set(2, 1, 1, 1)), "the share of a namespace");
+    assert!(small.sight(at(0), set(1, 1, 1, 1)).is_kept && small.sight(at(0), set(1, 2, 2, 2)).is_kept);
+    assert!(!small.sight(at(0), set(2, 1, 1, 1)).is_kept, "the share of a namespace");
     let mut elsewhere = set(2, 1, 1, 1);
     elsewhere.workload.namespace = "bank".to_owned();
-    assert!(small.sight(at(0), elsewhere));
+    assert!(small.sight(at(0), elsewhere).is_kept);
+}
+
+/// Whoever may change a ReplicaSet chooses its owner, again and again: what it left is forgotten.
+#[test]
+fn a_replica_set_is_of_one_workload_at_a_time() {
+    let mut rollouts = Rollouts::new(4, SETTLE);
+    for (owner, left) in [("web", None), ("api", Some("web")), ("web", Some("api"))] {
+        let mut taken = set(1, 1, 1, 1);
+        taken.workload.uid = owner.to_owned();
+        let gone = rollouts.sight(at(0), taken).gone.map(|of| of.uid);
+        assert_eq!((gone.as_deref(), rollouts.len()), (left, 1), "{owner}");
+    }
 }
 
 /// Whoever creates a ReplicaSet chooses the UID of its owner.

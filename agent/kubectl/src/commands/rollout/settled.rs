@@ -89,6 +89,14 @@ fn may_pass(failure: &Failure, was_answered: bool) -> bool {
 /// What is still to happen.
 async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<String>, Failure> {
     let workload = existing(cluster, kind, name).await?;
+    if has_stalled(&workload) {
+        let workload = format!("{} `{}`", kind.name(), shown(name));
+        let problem =
+            format!("{workload} exceeded its progress deadline (`progressDeadlineSeconds`): the rollout may never settle");
+        return Err(Failure::new(problem).with_remedy(
+            "`kubectl describe` of the workload and of its new pods shows why; ask without --wait for the cost until now",
+        ));
+    }
     let state = match unfinished(kind, &workload) {
         Some(state) => Some(state),
         None => old_pods(cluster, kind, &workload).await?,
@@ -99,6 +107,17 @@ async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<S
         return Err(Failure::new(problem).with_remedy("delete the old pods, and ask without --wait"));
     }
     Ok(state)
+}
+
+/// Of a Deployment, as `kubectl rollout status` fails.
+fn has_stalled(workload: &DynamicObject) -> bool {
+    let status = &workload.data["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let is_current = status["observedGeneration"].as_i64() >= workload.metadata.generation;
+    is_current
+        && conditions
+            .filter(|of| of["type"] == "Progressing")
+            .any(|of| of["reason"] == "ProgressDeadlineExceeded")
 }
 
 /// By the workload's own status, as `kubectl rollout status`.
@@ -254,6 +273,21 @@ mod tests {
             })
         };
         assert_eq!(until("deployment/web", Limit(None), look).await.ok().flatten(), Some(7));
+    }
+
+    #[test]
+    fn a_deployment_without_progress_is_not_waited_for() {
+        let of = |observed: i64, reason: &str| {
+            let object = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "generation": 3}, "spec": {}, "status": {
+                    "observedGeneration": observed, "conditions": [{"type": "Available", "reason": "MinimumReplicasAvailable"},
+                        {"type": "Progressing", "status": "False", "reason": reason}]},
+            });
+            has_stalled(&serde_json::from_value(object).expect("an object"))
+        };
+        assert!(of(3, "ProgressDeadlineExceeded"));
+        assert!(!of(2, "ProgressDeadlineExceeded"), "of the rollout before");
+        assert!(!of(3, "ReplicaSetUpdated"));
     }
 
     #[test]

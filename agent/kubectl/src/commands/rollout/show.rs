@@ -95,11 +95,7 @@ fn comparison(of: &Rollout) -> Option<String> {
             "Not comparable with the rollout before: of one of the two the observer may have removed Epitaphs.".to_owned(),
         );
     }
-    let each = |of: &RevisionCost| match of.observed() {
-        0 => None,
-        observed => of.lost().map(|lost| lost as f64 / observed as f64),
-    };
-    let Some((now, then)) = each(cost).zip(each(before)) else {
+    let Some((now, then)) = cost.mean_lost().zip(before.mean_lost()) else {
         return Some(
             "Not comparable with the rollout before: of one of the two the connections of no pod are known.".to_owned(),
         );
@@ -158,6 +154,13 @@ fn notes(of: &Rollout) -> Vec<String> {
         ));
     }
     let Some(cost) = &of.cost else { return notes };
+    if cost.worst_left_out > 0 {
+        notes.push(format!(
+            "{} lost connections or terminated uncleanly, too: `kubectl epitaph list --unclean -n {}` shows them.",
+            many(cost.worst_left_out, "further pod"),
+            bounded(&of.namespace, 63)
+        ));
+    }
     if !cost.missing.is_empty() {
         let names: Vec<String> = cost.missing.iter().map(|name| bounded(name, 253).into_owned()).collect();
         notes.push(format!(
@@ -230,7 +233,10 @@ fn rows(of: &Rollout) -> Vec<Vec<String>> {
 fn line(pod: &PodCost) -> String {
     let lost = match pod.lost {
         Some(0) => String::new(),
-        Some(lost) => format!(", {}", many(lost, "lost connection")),
+        Some(lost) => {
+            let least = if pod.at_least { "at least " } else { "" };
+            format!(", {least}{}", many(lost, "lost connection"))
+        }
         None => ", lost connections unknown".to_owned(),
     };
     format!(

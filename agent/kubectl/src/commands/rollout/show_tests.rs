@@ -32,6 +32,7 @@ fn rollout() -> Rollout {
         node: "node-7".to_owned(),
         verdict: "refused-connections".to_owned(),
         lost: Some(14),
+        at_least: false,
         sentence: "14 connections were refused in the 3.2 s after the listener closed <b>".to_owned(),
         remedy: Some("a preStop sleep of 4 s would have avoided them".to_owned()),
     });
