@@ -82,9 +82,8 @@ pub struct RevisionCost {
     pub undecided: Option<u64>,
     /// Pods whose lost connections are not known, or only in part.
     pub unobserved: u64,
-    /// Of the sums, what these lost at least.
-    #[serde(skip)]
-    pub lost_at_least: u64,
+    /// Of the sums, what the other pods lost.
+    pub lost_of_observed: u64,
     /// Pods that the controller deleted and that have no report.
     pub missing: Vec<String>,
     /// Pods that were replaced and have no report, named or not; absent where that is not known.
@@ -115,7 +114,7 @@ pub struct PodCost {
     /// Absent where it is not known.
     pub lost: Option<u64>,
     /// Further ones may have been missed.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "atLeast", skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
     pub sentence: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,7 +127,7 @@ const WORST: usize = 10;
 impl RevisionCost {
     /// Refused, reset and cut connections that are known; None where those of no pod are.
     pub fn lost(&self) -> Option<u64> {
-        Some(self.refused? + self.reset? + self.cut?)
+        Some(self.refused?.saturating_add(self.reset?).saturating_add(self.cut?))
     }
 
     /// Pods whose lost connections are known.
@@ -138,8 +137,12 @@ impl RevisionCost {
 
     /// Lost connections of a pod, by those whose lost connections are known.
     pub fn mean_lost(&self) -> Option<f64> {
-        let known = self.lost()?.saturating_sub(self.lost_at_least);
-        (self.observed() > 0).then(|| known as f64 / self.observed() as f64)
+        (self.observed() > 0).then(|| self.lost_of_observed as f64 / self.observed() as f64)
+    }
+
+    /// What pods lost of which more may have been missed.
+    pub fn lost_at_least(&self) -> u64 {
+        self.lost().unwrap_or(0).saturating_sub(self.lost_of_observed)
     }
 
     /// How many replaced pods the connections of which are not known, if these are half of the pods or more: what the others lost is no
@@ -397,7 +400,7 @@ fn asked(report: &EpitaphReport) -> Option<Wall> {
 fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost {
     let mut cost = RevisionCost::default();
     let mut took = Vec::new();
-    let mut sums = [0; 4];
+    let mut sums = [0_u64; 4];
     for report in reports {
         cost.pods += 1;
         cost.unclean += u64::from(report.unclean);
@@ -405,12 +408,17 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
         *cost.verdicts.entry(report.verdict.clone()).or_default() += 1;
         took.extend(seconds(report));
         let lost = report.connections.as_ref().and_then(|of| of.lost);
-        let is_part = report.connections.as_ref().is_none_or(|of| of.lost.is_none() || of.at_least);
+        let at_least = report.connections.as_ref().and_then(|of| of.at_least) == Some(true);
+        let is_part = lost.is_none() || at_least;
         cost.unobserved += u64::from(is_part);
-        cost.lost_at_least += lost.filter(|_| is_part).unwrap_or(0);
         if let Some(of) = &report.connections {
             let own = [of.refused, of.reset, of.cut, of.undecided];
-            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+            // Whoever may write an object may write any number in it.
+            sums.iter_mut().zip(own).for_each(|(sum, own)| *sum = sum.saturating_add(own));
+            if !is_part {
+                let lost = own[..3].iter().fold(0, |sum: u64, own| sum.saturating_add(*own));
+                cost.lost_of_observed = cost.lost_of_observed.saturating_add(lost);
+            }
         }
         if report.unclean || lost.is_some_and(|lost| lost > 0) {
             cost.worst.push(PodCost {
@@ -418,7 +426,7 @@ fn counted<'a>(reports: impl Iterator<Item = &'a EpitaphReport>) -> RevisionCost
                 node: report.node.clone(),
                 verdict: report.verdict.clone(),
                 lost,
-                at_least: report.connections.as_ref().is_some_and(|of| of.at_least),
+                at_least,
                 sentence: report.sentence.clone(),
                 remedy: report.remedy.clone(),
             });

@@ -200,7 +200,7 @@ pub const ALL: &[Setting] = &[
         about: "how long the Epitaph of an unclean termination is kept, from its last write on",
         set: |c, v| put_duration(&mut c.observer.epitaphs_unclean, v) },
     Setting { key: "observer.epitaphs_clean", env: &["EPITAPH_OBSERVER_EPITAPHS_CLEAN"], flag: None,
-        about: "the same for a clean termination; clean ones of the two revisions of a workload whose pods terminated last are kept as long as unclean ones",
+        about: "the same for a clean termination; clean ones of the three revisions of a workload whose pods terminated last are kept as long as unclean ones",
         set: |c, v| put_duration(&mut c.observer.epitaphs_clean, v) },
     Setting { key: "observer.epitaphs_per_namespace", env: &["EPITAPH_OBSERVER_EPITAPHS_PER_NAMESPACE"], flag: None,
         about: "largest number of Epitaphs in a namespace; beyond it the observer removes the oldest, clean ones first",

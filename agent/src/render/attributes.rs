@@ -178,7 +178,8 @@ table! {
     OOM_MAIN "epitaph.oom.main" Span Bool "" "On `oom`: the victim was the main process."
     OTHER_EXITS "epitaph.other_exits" Span Int "{process}" "Other processes of the container or unit that exited between begin and end."
 
-    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed from begin to end: a count below that is absent is 0. Absent: these counts are not known."
+    CONNECTIONS_OBSERVED "epitaph.connections.observed" Span Bool "" "The sockets were observed from begin to end: a count below that is absent is 0. Absent: these counts are not known, but what was seen lost."
+    CONNECTIONS_AT_LEAST "epitaph.connections.at_least" Span Bool "" "More connections may have been lost than are counted: sockets were not observed, or only some of them, or clients were still refused when counting stopped."
     CONNECTIONS_ACCEPTED "epitaph.connections.accepted" Span Int "{connection}" "New connections accepted since the pod's deletion request, or since the stop signal if there was no request."
     CONNECTIONS_REFUSED "epitaph.connections.refused" Span Int "{connection}" "Connections refused because the listener had closed."
     CONNECTIONS_SINCE "epitaph.connections.since" Span String "" "When these counts begin, RFC 3339; absent if that is `epitaph.request.latest`, or the stop signal if there was no request."

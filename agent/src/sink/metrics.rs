@@ -476,17 +476,23 @@ impl Metrics {
             self.stop_duration.record(exit.at.since(stop.at).as_secs_f64(), &kind);
         }
         let traffic = &t.traffic;
+        let lost = [
+            ("refused", traffic.refused.all),
+            ("reset", traffic.reset),
+            ("cut", traffic.cut),
+            ("rejected", traffic.rejected),
+        ];
+        // What was seen lost counts, also where more may have been missed.
+        for (outcome, count) in lost.into_iter().filter(|(_, count)| traffic.observed || count.count > 0) {
+            self.connections.add(count.count, &[KeyValue::new("outcome", outcome)]);
+        }
         if !traffic.observed {
             return;
         }
         for (outcome, count) in [
             ("accepted", traffic.accepted),
-            ("refused", traffic.refused.all),
-            ("reset", traffic.reset),
-            ("cut", traffic.cut),
             ("undecided", traffic.undecided.all),
             ("idle_closed", traffic.idle_closed),
-            ("rejected", traffic.rejected),
         ] {
             self.connections.add(count.count, &[KeyValue::new("outcome", outcome)]);
         }

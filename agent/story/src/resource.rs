@@ -233,7 +233,7 @@ fn connections(report: &EpitaphReport) -> Value {
         || json!({"observed": false}),
         |of| {
             json!({
-                "observed": true, "accepted": of.accepted, "refused": of.refused, "reset": of.reset, "cut": of.cut,
+                "observed": of.at_least != Some(true) && of.lost.is_some(), "accepted": of.accepted, "refused": of.refused, "reset": of.reset, "cut": of.cut,
                 "rejected": of.rejected,
             })
         },

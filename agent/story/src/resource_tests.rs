@@ -73,7 +73,7 @@ fn a_pod_is_drawn_as_far_as_the_resource_has_it() {
 
         axes      cause deleted, exit ignored-stop-signal, traffic cut
         ended     2023-11-14 23:37:10 UTC
-        clients   14 refused, 1 reset, 3 cut, 2 rejected by the network
+        clients   at least 14 refused, 1 reset, 3 cut, 2 rejected by the network
         before    no earlier termination of Deployment shop/cart is known
         workload  Deployment shop/cart
         node      node-7

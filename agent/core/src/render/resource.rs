@@ -157,9 +157,9 @@ pub struct EpitaphTimes {
 pub struct EpitaphConnections {
     /// Connections that were refused, reset or cut; absent where none was observed and some may have been missed.
     pub lost: Option<u64>,
-    /// Whether further ones may have been missed: the sockets of a container were not observed, or only some of them. The numbers are the least.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub at_least: bool,
+    /// True: further ones may have been missed, because the sockets of a container were not observed, or only some of them, or clients were still refused when
+    /// counting stopped. The numbers are the least.
+    pub at_least: Option<bool>,
     /// Refused: no socket was listening any more.
     pub refused: u64,
     /// Refused, by peers that had not connected before: new clients, or a scan. Not in `lost`.

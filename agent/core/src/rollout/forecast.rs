@@ -57,7 +57,7 @@ impl Forecast {
         let measured: Vec<(&EpitaphReport, u64)> = replaced
             .iter()
             .filter_map(|report| {
-                let of = report.connections.as_ref().filter(|of| !of.at_least)?;
+                let of = report.connections.as_ref().filter(|of| of.at_least != Some(true))?;
                 Some((*report, of.lost?))
             })
             .collect();
@@ -108,6 +108,12 @@ fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
             "the connections of {measured} replaced pods are known, which is too few for a spread"
         ));
     }
+    if cost.lost_at_least() > 0 {
+        return Some(format!(
+            "replaced pods lost at least {} connections, and how many more is not known",
+            cost.lost_at_least()
+        ));
+    }
     cost.unknown_of_half().map(|unknown| {
         let at_most = if cost.unreported.is_none() { "at most " } else { "" };
         format!("the connections of {at_most}{unknown} replaced pods are not known, of {measured} they are")
@@ -121,7 +127,7 @@ fn left(report: &EpitaphReport, lost: u64, is_covered: &dyn Fn(&EpitaphReport, &
     // The connections of a pod's containers are one number: a setting of one container covers them only if no other one lacks it.
     let covers = |kind: AdviceKind| {
         let mut all = report.advice.iter().filter(|advice| is_one_of(advice, &[kind])).peekable();
-        all.peek().is_some() && all.all(|advice| is_covered(report, advice))
+        all.peek().is_some() && all.all(|advice| is_covered(report, advice)) && lossy_are_advised(report, kind)
     };
     let mut left = lost;
     if covers(AdviceKind::PreStopSleepLonger) {
@@ -131,6 +137,14 @@ fn left(report: &EpitaphReport, lost: u64, is_covered: &dyn Fn(&EpitaphReport, &
         left = left.saturating_sub(of.cut);
     }
     left
+}
+
+/// Each container that lost connections has the advice, or the pod has.
+fn lossy_are_advised(report: &EpitaphReport, kind: AdviceKind) -> bool {
+    let advised = || report.advice.iter().filter(|advice| is_one_of(advice, &[kind]));
+    let is_advised = |name: &str| advised().any(|advice| advice.container.as_deref().is_none_or(|of| of == name));
+    let mut lossy = report.containers.iter().filter(|of| of.lost.is_some_and(|lost| lost > 0));
+    lossy.all(|of| is_advised(&of.name))
 }
 
 #[expect(

@@ -197,11 +197,11 @@ impl Rollouts {
         let is_another = self.owners.get(&sight.uid).is_some_and(|known| *known != key);
         let gone = is_another.then(|| self.gone(&sight.uid)).flatten();
         if !self.owners.contains_key(&sight.uid) {
-            let in_namespace = self.of_namespace.entry(key.0.clone()).or_default();
-            if self.owners.len() >= self.most || *in_namespace >= self.most.div_ceil(4) {
+            let in_namespace = self.of_namespace.get(&key.0).copied().unwrap_or(0);
+            if self.owners.len() >= self.most || in_namespace >= self.most.div_ceil(4) {
                 return Sighted { is_kept: false, gone };
             }
-            *in_namespace += 1;
+            self.of_namespace.insert(key.0.clone(), in_namespace + 1);
         }
         self.owners.insert(sight.uid.clone(), key.clone());
         let of = self.workloads.entry(key).or_insert_with(|| Followed {

@@ -311,10 +311,13 @@ fn a_fraction_of_the_pods_is_no_measure_of_a_rollout() {
 #[test]
 fn pods_that_lost_at_least_so_many_count_as_unknown() {
     let mut part = lossy(pod("a", "one", 150, 1), 9);
-    part.connections.as_mut().expect("lossy").at_least = true;
+    part.connections.as_mut().expect("lossy").at_least = Some(true);
     let whole = lossy(pod("b", "one", 150, 1), 2);
     let cost = counted([&part, &whole].into_iter());
-    assert_eq!((cost.lost(), cost.unobserved, cost.mean_lost()), (Some(11), 1, Some(2.0)));
+    assert_eq!(
+        (cost.lost(), cost.unobserved, cost.mean_lost(), cost.lost_at_least()),
+        (Some(11), 1, Some(2.0), 9)
+    );
     let worst: Vec<_> = cost.worst.iter().map(|of| (of.lost, of.at_least)).collect();
     assert_eq!(worst, [(Some(9), true), (Some(2), false)]);
     let pods: Vec<EpitaphReport> = (0..25).map(|n| lossy(pod(&format!("p{n}"), "one", 150, 1), n)).collect();

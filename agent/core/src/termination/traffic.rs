@@ -227,6 +227,16 @@ impl UnseenTraffic {
 }
 
 impl Traffic {
+    /// Clients may have had connections that were not seen: the counts are the least.
+    pub fn is_part(&self) -> bool {
+        !self.observed || self.unseen.may_have_others() || self.unseen.unclosed || self.unseen.clients
+    }
+
+    /// As [`Self::is_part`], or clients were still refused when counting stopped.
+    pub fn may_go_on(&self) -> bool {
+        self.is_part() || self.refused.goes_on
+    }
+
     /// A port had a listener, or clients came.
     pub(crate) fn serves(&self) -> bool {
         !self.listeners.is_empty() || self.accepted.count > 0 || self.refused.all.count > 0

@@ -145,7 +145,7 @@ pub(super) fn clients_were(traffic: &Traffic, count: u64, noun: &str) -> String 
 
 /// Before a number of clients: others may have been missed.
 pub(super) fn at_least(traffic: &Traffic) -> &'static str {
-    if traffic.observed { "" } else { "at least " }
+    if traffic.is_part() { "at least " } else { "" }
 }
 
 /// `12 ms`, `3.2 s`, `75 s`.

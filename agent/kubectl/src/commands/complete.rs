@@ -12,6 +12,8 @@ use crate::output::print;
 
 /// Cobra's directive for "no names of files".
 const NO_FILES: &str = ":4\n";
+/// The shell's own completion.
+const FILES: &str = ":0\n";
 /// Nobody waits longer after a tab.
 const LONGEST: Duration = Duration::from_secs(5);
 
@@ -21,7 +23,10 @@ pub async fn run(args: &CompleteArgs) -> Result<Exit, Failure> {
         .split_last()
         .map_or((String::new(), &[][..]), |(last, before)| (last.clone(), before));
     // A completion that fails is silent: the terminal shows the half of a line.
-    let names = match wanted(before, &last) {
+    let wanted = wanted(before, &last);
+    let directive = if wanted == Wanted::Files { FILES } else { NO_FILES };
+    let names = match wanted {
+        Wanted::Files => Vec::new(),
         Wanted::Known(names) => names,
         Wanted::Asked(kinds) => ask(before, kinds).await.unwrap_or_default(),
     };
@@ -30,7 +35,7 @@ pub async fn run(args: &CompleteArgs) -> Result<Exit, Failure> {
         .filter(|name| name.starts_with(&last))
         .map(|name| name + "\n")
         .collect();
-    out.push_str(NO_FILES);
+    out.push_str(directive);
     print(&out)?;
     Ok(Exit::Done)
 }
@@ -38,6 +43,7 @@ pub async fn run(args: &CompleteArgs) -> Result<Exit, Failure> {
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     Known(Vec<String>),
+    Files,
     /// Names of objects.
     Asked(What),
 }
@@ -65,6 +71,7 @@ fn wanted(before: &[String], last: &str) -> Wanted {
         .last()
         .and_then(|word| flags().find(|flag| takes_value(flag) && is_named(flag, word)));
     match flag.map(|flag| (flag.get_long(), flag.get_possible_values())) {
+        Some((Some("kubeconfig"), _)) => return Wanted::Files,
         Some((Some("namespace"), _)) => return Wanted::Asked(What::Namespaces),
         Some((_, values)) => return Wanted::Known(values.iter().map(|value| value.get_name().to_owned()).collect()),
         None => {}
@@ -190,6 +197,7 @@ mod tests {
             matches!(&values, Wanted::Known(values) if values.contains(&"markdown".to_owned())),
             "{values:?}"
         );
+        assert_eq!(of(&["list", "--kubeconfig", ""]), Wanted::Files);
         assert_eq!(of(&["list", "--context", ""]), Wanted::Known(Vec::new()));
     }
 

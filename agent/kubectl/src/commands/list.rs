@@ -89,7 +89,7 @@ fn text(all: &[Epitaph], args: &ListArgs, now: Wall) -> String {
         .map(|epitaph| {
             let report = &epitaph.report;
             let lost = report.connections.as_ref().and_then(|of| {
-                let more = if of.at_least { "+" } else { "" };
+                let more = if of.at_least == Some(true) { "+" } else { "" };
                 Some(format!("{}{more}", of.lost?))
             });
             let mut row = vec![

@@ -31,7 +31,9 @@ pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
     let selection = selection(&args.select);
     let own = place(cluster, &args.select);
     // `NAMESPACE/POD`, as the node's own `epitaph why` has it, is of another namespace; `deployment/web` is not.
-    let elsewhere = named.map(|(namespace, _)| namespace).filter(|_| !args.select.all_namespaces);
+    let is_own = |namespace: &str| matches!(own, Place::Namespace(own) if own == namespace);
+    let elsewhere = named.map(|(namespace, _)| namespace);
+    let elsewhere = elsewhere.filter(|namespace| !args.select.all_namespaces && !is_own(namespace));
     let mut all = match epitaphs(cluster, own, &selection).await {
         Err(failure) if failure.is_kind_absent => {
             let other = elsewhere.filter(|first| !is_kind(first));
@@ -51,15 +53,7 @@ pub async fn run(cluster: &Cluster, args: &WhyArgs) -> Result<Exit, Failure> {
             }
             Err(_) if is_kind(namespace) => {}
             // What may not be read is not absent; but the word may be a kind that is not known here.
-            Err(failure) => {
-                let Failure { problem, remedy, .. } = not_found(args, &looked);
-                let both = format!("{problem}; as a namespace: {}", failure.problem);
-                return Err(Failure {
-                    problem: both,
-                    remedy: failure.remedy.or(remedy),
-                    ..failure
-                });
-            }
+            Err(failure) => return Err(neither(args, &looked, failure)),
         }
     }
     let Some((epitaph, story)) = found else {
@@ -223,6 +217,16 @@ fn not_found(args: &WhyArgs, looked: &[Place<'_>]) -> Failure {
     ))
 }
 
+/// Not found in the own namespace, and the other one may not be read.
+fn neither(args: &WhyArgs, looked: &[Place<'_>], failure: Failure) -> Failure {
+    let Failure { problem, remedy, .. } = not_found(args, looked);
+    Failure {
+        problem: format!("{problem}; as a namespace: {}", failure.problem),
+        remedy: failure.remedy.or(remedy),
+        ..failure
+    }
+}
+
 /// `other`: the first word of `KIND/NAME` as a namespace, where it is no kind that is known here. Events name the kind of their object.
 async fn fallback(
     cluster: &Cluster,
@@ -237,7 +241,10 @@ async fn fallback(
     all.retain(|event| is_asked(event) && other.is_none_or(|word| events::object(event).0.eq_ignore_ascii_case(word)));
     let other = other.map(Place::Namespace);
     if let (true, Some(other)) = (all.is_empty(), other) {
-        all = events::all(cluster, other, None).await?;
+        all = match events::all(cluster, other, None).await {
+            Err(failure) => return Err(neither(args, &[own], failure)),
+            Ok(events) => events,
+        };
         all.retain(is_asked);
     }
     if all.is_empty() {

@@ -12,13 +12,20 @@ use super::Frame;
 use super::attributes::{Attributes, data, refused_source};
 use crate::render::attributes::key;
 
-/// Sums over `all`: no counts if the sockets of one were not observed.
+/// Sums over `all`: if the sockets of one were not observed, what was seen lost only.
 pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: &mut Attributes) {
     let all = || all.clone().into_iter();
+    let sum = |of: fn(&Traffic) -> u64| all().map(of).sum();
+    if all().any(Traffic::may_go_on) {
+        a.flag(key::CONNECTIONS_AT_LEAST, true);
+    }
     if !all().all(|traffic| traffic.observed) {
+        a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.all.count));
+        a.some(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
+        a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));
+        a.some(key::CONNECTIONS_REJECTED, sum(|t| t.rejected.count));
         return;
     }
-    let sum = |of: fn(&Traffic) -> u64| all().map(of).sum();
     a.flag(key::CONNECTIONS_OBSERVED, true);
     a.some(key::CONNECTIONS_ACCEPTED, sum(|t| t.accepted.count));
     a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.all.count));

@@ -66,7 +66,7 @@ struct Held {
     is_known: bool,
     /// All of it is on its way to the Epitaph that there is. A write that fails is counted, and is not repeated from here.
     is_written: bool,
-    /// The write that is due is the second one, and the last, unless the first fact that is notable comes later.
+    /// The write that is due is the second one, and the last, unless the first fact that is notable, or the loss of the node, comes later.
     is_last: bool,
 }
 
@@ -104,6 +104,7 @@ impl Facts {
         match self.held.get_mut(key) {
             Some(held) => {
                 let is_notable = held.whole.is_notable || observed.is_notable;
+                let is_first_loss = observed.observed.loss.is_some() && held.whole.observed.loss.is_none();
                 let is_first_notable = observed.is_notable && !held.whole.is_notable;
                 held.whole = Observed {
                     is_notable,
@@ -112,7 +113,7 @@ impl Facts {
                 held.unwritten += 1;
                 // What is written waits in the queue until it is due, with all that comes meanwhile.
                 if held.is_written && now >= held.due {
-                    if held.is_last && !is_first_notable {
+                    if held.is_last && !is_first_notable && !is_first_loss {
                         return None;
                     }
                     held.is_last = true;

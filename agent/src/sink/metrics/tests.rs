@@ -6,6 +6,7 @@ use epitaph_core::fixtures::{pods, sample, shutdowns};
 use epitaph_core::kubernetes::{HeldFacts, Sandbox};
 use epitaph_core::pod::PodIdentity;
 use epitaph_core::report::PodHeld;
+use epitaph_core::termination::Traffic;
 use epitaph_core::verdict::held::judge_held;
 use epitaph_core::verdict::{Advice, AdviceKind};
 use expect_test::{expect, expect_file};
@@ -286,16 +287,24 @@ fn each_outcome_of_connections_has_a_label_of_its_own() {
 }
 
 #[test]
-fn connections_that_were_not_observed_are_not_counted() {
-    let metrics = metrics();
-    let mut t = sample::ignored();
-    t.facts.traffic.observed = false;
-    metrics.report(NOW, &Report::Terminated(Box::new(t)));
-    let text = counted(&metrics);
+fn of_connections_that_were_not_observed_those_that_were_seen_lost_count() {
+    let of = |cut: u64| {
+        let metrics = metrics();
+        let mut t = sample::ignored();
+        t.facts.traffic = Traffic::default();
+        t.facts.traffic.accepted.count = 9;
+        t.facts.traffic.cut.count = cut;
+        metrics.report(NOW, &Report::Terminated(Box::new(t)));
+        counted(&metrics)
+    };
+    let text = of(0);
     assert!(
         !text.contains("epitaph_connections") && !text.contains("epitaph_refusal"),
         "{text}"
     );
+    let text = of(5);
+    let connections: Vec<&str> = text.lines().filter(|line| line.starts_with("epitaph_connections")).collect();
+    assert_eq!(connections, [r#"epitaph_connections_total{outcome="cut"} 5"#]);
 }
 
 #[tokio::test]

@@ -275,7 +275,8 @@ impl Workloads {
         if end.verdict.unclean {
             counts.unclean.insert(end.verdict.headline, at);
         }
-        for t in traffic.into_iter().filter(|t| t.observed) {
+        // Also where sockets were seen only in part: a counter is the least anyway.
+        for t in traffic {
             let of = [t.refused.all.count, t.reset.count, t.cut.count, t.rejected.count];
             for ((sum, incident), count) in counts.connections.iter_mut().zip(INCIDENTS).zip(of) {
                 *sum += count;

@@ -351,7 +351,8 @@ fn undated(of: &Connections) -> String {
     ];
     let without_time = numbers.into_iter().filter(|(count, first, _)| *count > 0 && first.is_none());
     let texts: Vec<String> = without_time.map(|(count, _, what)| format!("{count} {what}")).collect();
-    texts.join(", ")
+    let least = if of.observed || texts.is_empty() { "" } else { "at least " };
+    format!("{least}{}", texts.join(", "))
 }
 
 fn facts(story: &Story, width: usize, paint: &Paint) -> String {

@@ -354,11 +354,6 @@ fn loss(facts: &TerminationFacts) -> ClientLoss {
         reset: of.reset.count,
         cut: of.cut.count,
         undecided: of.undecided.all.count,
-        is_least: !of.observed
-            || of.unseen.other_sockets
-            || of.unseen.unclosed
-            || of.unseen.clients
-            || of.refused.goes_on
-            || facts.exit.is_none(),
+        is_least: of.may_go_on() || facts.exit.is_none(),
     }
 }

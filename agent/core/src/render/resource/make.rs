@@ -18,7 +18,7 @@ use crate::kubernetes::{PodContext, Reported};
 use crate::pod::{ContainerKind, PodIdentity, PreStop};
 use crate::render::id;
 use crate::report::{PodTermination, Report, Termination};
-use crate::termination::{Gaps, MainExit, Traffic};
+use crate::termination::{Gaps, MainExit};
 use crate::time::{Boot, WallOffset};
 use crate::verdict::{Advice, AdviceKind, TrafficAxis, Verdict};
 
@@ -385,9 +385,11 @@ fn hook(hook: &PreStop) -> String {
 /// Sockets that were not observed, or only in part, leave the number unknown, unless some were seen lost: then it is the least. `has_unseen`: a
 /// container ran of which no process was observed.
 fn connections(members: &[&Termination], traffic: TrafficAxis, has_unseen: bool) -> Option<EpitaphConnections> {
-    let is_whole = |of: &Traffic| of.observed && !of.unseen.may_have_others();
+    // What the judge doubts for another reason, such as a stop signal before the observation, is in no count either.
+    let is_part = |of: &&Termination| of.traffic.may_go_on() || of.exit.is_none() || of.verdict.traffic == TrafficAxis::Unknown;
+    let at_least = has_unseen || members.iter().any(is_part);
     let mut sum = EpitaphConnections {
-        at_least: has_unseen || members.iter().any(|of| !is_whole(&of.traffic)),
+        at_least: at_least.then_some(true),
         ..EpitaphConnections::default()
     };
     for of in members.iter().map(|of| &of.traffic) {
@@ -407,7 +409,10 @@ fn connections(members: &[&Termination], traffic: TrafficAxis, has_unseen: bool)
         return None;
     }
     let lost = sum.refused + sum.reset + sum.cut;
-    sum.lost = (lost > 0 || (!sum.at_least && traffic != TrafficAxis::Unknown)).then_some(lost);
+    // An undecided connection outweighs the doubt of a late start in the verdict.
+    let may_be_earlier = traffic == TrafficAxis::Undecided && members.iter().any(|of| of.gaps.late_start);
+    let is_known = !at_least && !may_be_earlier && traffic != TrafficAxis::Unknown;
+    sum.lost = (lost > 0 || is_known).then_some(lost);
     Some(sum)
 }
 

@@ -97,6 +97,13 @@ fn columns() -> Value {
         "What kubectl shows of an exit, where the kernel recorded something else.",
     );
     shows["priority"] = 1.into();
+    let mut at_least = column(
+        "At-Least",
+        ".report.connections.atLeast",
+        "boolean",
+        "More connections may have been lost than column Lost has.",
+    );
+    at_least["priority"] = 1.into();
     let mut sentence = column("Sentence", ".report.sentence", "string", "What happened.");
     sentence["priority"] = 1.into();
     json!([
@@ -115,6 +122,7 @@ fn columns() -> Value {
         ),
         column("Exit", ".report.exit", "string", "How the main process exited."),
         column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+        at_least,
         shows,
         sentence,
     ])

@@ -25,8 +25,9 @@ enum Look<T> {
 pub async fn read(cluster: &Cluster, kind: Kind, name: &str, args: &RolloutArgs) -> Result<Option<Rollout>, Failure> {
     let workload = format!("{}/{}", kind.name().to_lowercase(), shown(name));
     let quiet_since = Cell::new(None::<Instant>);
+    let has_stalled = Cell::new(false);
     let look = async || -> Result<Look<Rollout>, Failure> {
-        let state = unsettled(cluster, kind, name).await?;
+        let state = unsettled(cluster, kind, name, &has_stalled).await?;
         quiet_since.set(state.is_none().then(|| quiet_since.get().unwrap_or_else(Instant::now)));
         if quiet_since.get().is_none_or(|since| since.elapsed() < args.settle) {
             let state = state.unwrap_or_else(|| "settled; waiting for the last reports".to_owned());
@@ -87,9 +88,10 @@ fn may_pass(failure: &Failure, was_answered: bool) -> bool {
 }
 
 /// What is still to happen.
-async fn unsettled(cluster: &Cluster, kind: Kind, name: &str) -> Result<Option<String>, Failure> {
+async fn unsettled(cluster: &Cluster, kind: Kind, name: &str, had_stalled: &Cell<bool>) -> Result<Option<String>, Failure> {
     let workload = existing(cluster, kind, name).await?;
-    if has_stalled(&workload) {
+    // Behind a change the controller first counts the new generation, and then takes the condition back: the second look tells.
+    if had_stalled.replace(has_stalled(&workload)) && had_stalled.get() {
         let workload = format!("{} `{}`", kind.name(), shown(name));
         let problem =
             format!("{workload} exceeded its progress deadline (`progressDeadlineSeconds`): the rollout may never settle");

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use epitaph_core::render::resource::LABEL_WORKLOAD;
 use epitaph_core::rollout::{Outlook, PodCost, RevisionCost};
 use epitaph_core::text::bounded;
 use epitaph_story::story::{many, paragraph};
@@ -29,7 +30,10 @@ const ROWS: [Row; 11] = [
     ("pods", |of| of.pods.to_string()),
     ("unclean", |of| of.unclean.to_string()),
     ("lost connections", |of| match (of.lost(), of.unobserved) {
-        (Some(lost), pods @ 1..) => format!("{lost}, unknown of {}", many(pods, "pod")),
+        (Some(lost), pods @ 1..) => {
+            let least = if of.lost_at_least() > 0 { "at least " } else { "" };
+            format!("{least}{lost}, unknown of {}", many(pods, "pod"))
+        }
         (lost, _) => count(lost),
     }),
     ("  refused", |of| count(of.refused)),
@@ -106,6 +110,16 @@ fn comparison(of: &Rollout) -> Option<String> {
                 .to_owned(),
         );
     }
+    // What pods lost at least is in no mean.
+    let at_least = |of: &RevisionCost| of.lost_at_least() > 0;
+    if at_least(cost) || at_least(before) {
+        let least = cost.lost().unwrap_or(0) as f64 / cost.pods.max(1) as f64;
+        return Some(match !at_least(before) && least > then {
+            true => format!("Worse than the rollout before: at least {least:.1} lost connections per pod, {then:.1} then."),
+            false => "Not comparable with the rollout before: of one of the two some pods lost connections, and how many more is not known."
+                .to_owned(),
+        });
+    }
     Some(match now.total_cmp(&then) {
         std::cmp::Ordering::Greater => {
             format!("Worse than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
@@ -156,9 +170,10 @@ fn notes(of: &Rollout) -> Vec<String> {
     let Some(cost) = &of.cost else { return notes };
     if cost.worst_left_out > 0 {
         notes.push(format!(
-            "{} lost connections or terminated uncleanly, too: `kubectl epitaph list --unclean -n {}` shows them.",
+            "{} lost connections or terminated uncleanly, too: `kubectl epitaph list --unclean -n {} -l {LABEL_WORKLOAD}={}` shows them.",
             many(cost.worst_left_out, "further pod"),
-            bounded(&of.namespace, 63)
+            bounded(&of.namespace, 63),
+            bounded(&of.name, 63)
         ));
     }
     if !cost.missing.is_empty() {
@@ -178,7 +193,7 @@ fn notes(of: &Rollout) -> Vec<String> {
         ));
     }
     if of.is_set_by_now {
-        notes.push("The workload now has the advised settings; the replaced pods did not have them yet.".to_owned());
+        notes.push("The workload now has advised settings; the replaced pods did not have them yet.".to_owned());
     }
     if cost.before > 0 {
         notes.push(format!(

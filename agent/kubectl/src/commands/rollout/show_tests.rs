@@ -21,6 +21,7 @@ fn rollout() -> Rollout {
         cut: Some(0),
         undecided: Some(0),
         unobserved: 1,
+        lost_of_observed: refused,
         unreported: Some(0),
         ..RevisionCost::default()
     };
@@ -209,6 +210,28 @@ fn unobserved_connections_are_not_comparable() {
     );
 }
 
+/// Three pods lost nothing, two lost 50 connections each, and more may have been missed.
+#[test]
+fn what_pods_lost_at_least_makes_no_rollout_better() {
+    let mut of = rollout();
+    let cost = of.cost.as_mut().expect("a cost");
+    (cost.pods, cost.unobserved, cost.refused, cost.lost_of_observed) = (5, 2, Some(100), 0);
+    let before = of.before.as_mut().expect("a cost");
+    (before.pods, before.unobserved, before.refused, before.lost_of_observed) = (4, 0, Some(4), 4);
+    for unreported in [&mut of.cost, &mut of.before] {
+        let cost = unreported.as_mut().expect("a cost");
+        (cost.unreported, cost.missing) = (Some(0), Vec::new());
+    }
+    let text = plain(&of, 200);
+    assert!(
+        text.contains("at least 100, unknown of 2 pods") && text.contains("Worse than the rollout before: at least 20.0"),
+        "{text}"
+    );
+    std::mem::swap(&mut of.cost, &mut of.before);
+    let text = plain(&of, 200);
+    assert!(text.contains("Not comparable with the rollout before"), "{text}");
+}
+
 #[test]
 fn at_the_bound_of_a_namespace_nothing_is_compared() {
     let mut of = rollout();
@@ -255,7 +278,7 @@ fn a_rollout_that_replaced_pods_of_two_revisions_names_both() {
     let text = plain(&of, 200);
     for part in [
         "by the pods of revisions 5 and 6",
-        "The workload now has the advised settings; the replaced pods did not have them yet.",
+        "The workload now has advised settings; the replaced pods did not have them yet.",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

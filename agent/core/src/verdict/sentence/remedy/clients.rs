@@ -241,7 +241,7 @@ fn measured(of: &Asked<'_>) -> Option<(String, &'static str, u64)> {
     let traffic = of.case.traffic();
     let (window, sleep) = traffic.refusal_window().zip(NeededSleep::of(of.case))?;
     // Of clients that were not all seen, the last one may have come later.
-    let least = if traffic.observed { "" } else { "at least " };
+    let least = if traffic.is_part() { "at least " } else { "" };
     Some((seconds(window), least, sleep.seconds))
 }
 
