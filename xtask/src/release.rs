@@ -139,18 +139,14 @@ fn prepare(version: &str, write: bool) -> Result<ExitCode> {
             "writing the version into Cargo.lock",
         )?;
     }
-    let files = edits.len();
     shell::log(match write {
         true => format!(
-            "{files} files are of version {version}. Next: look at the changes, commit, `git tag v{version}`, `cargo xtask test`, \
-             `cargo xtask release {version}`"
+            "written. Next: look at the changes, commit, `git tag v{version}`, `cargo xtask test`, `cargo xtask release {version}`"
         ),
-        false => {
-            format!(
-                "nothing was written: `cargo xtask release {version} --write` changes these {files} files, and Cargo.lock; with --dev the \
-                 present version can be built for trying"
-            )
-        }
+        false => format!(
+            "nothing was written: `cargo xtask release {version} --write` makes these changes, also in Cargo.lock; with --dev the present \
+             version can be built for trying"
+        ),
     });
     Ok(ExitCode::SUCCESS)
 }
