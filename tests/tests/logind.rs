@@ -865,7 +865,7 @@ fn the_agent_goes_on_whatever_becomes_of_the_role() -> anyhow::Result<()> {
     agent.until("epitaph_dropped_total", &["reason=\"logind_peer\""], 1.0)
 }
 
-/// A node of Talos, Bottlerocket or k3d: the directory of the bus is there, as the chart makes it, and empty.
+/// A node of k3d: the directory of the bus is there, as the chart makes it, and empty.
 #[test]
 fn an_agent_without_a_bus_reports_and_takes_the_bus_that_comes() -> anyhow::Result<()> {
     const TEST: &str = "an_agent_without_a_bus_reports_and_takes_the_bus_that_comes";

@@ -1,8 +1,8 @@
 //! `cargo xtask release VERSION`: what a maintainer does for a release, in two calls of one command. Nothing outside of target/ changes
 //! without `--write`, and nothing leaves the machine without `--push`.
 //!
-//! While the checkout has another version: the changelog is cut, and the version is written wherever it stands. Once it has this one:
-//! programs, image, chart and packages are built, with checksums and a statement of where they come from.
+//! While the checkout has another version, or the changelog no section of this one: the changelog is cut, and the version is written wherever
+//! it stands. Once both are there: programs, image, chart and packages are built, with checksums and a statement of where they come from.
 
 mod check;
 mod krew;
@@ -72,7 +72,11 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
         .free_from_str()
         .context("which version? As in: cargo xtask release 1.2.0")?;
     done(args)?;
-    if version == dist::version() {
+    let changelog = shell::root().join(version::CHANGELOG);
+    let changelog = fs::read_to_string(&changelog).with_context(|| format!("reading {}", changelog.display()))?;
+    let is_cut = version::is_cut(&changelog, &version);
+    // What is built for trying needs no section.
+    if version == dist::version() && (is_cut || options.dev) {
         ensure!(
             !write,
             "the checkout has version {version} already: leave --write out to build its artefacts"
@@ -82,6 +86,7 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
             "what is pushed is for amd64 and arm64: leave --one-arch out"
         );
         if options.push.is_some() {
+            ensure!(is_cut, "CHANGELOG.md has no section of {version}: {}", first(&version));
             is_the_tags(&shell::root(), &version)?;
         }
         let made = artefacts(&options)?;
@@ -103,10 +108,16 @@ pub fn task(mut args: Arguments) -> Result<ExitCode> {
     }
     ensure!(
         options.push.is_none() && options.key.is_none(),
-        "the checkout has version {}: first `cargo xtask release {version} --write`, a commit, and its tag",
-        dist::version()
+        "the checkout has version {}, and CHANGELOG.md {} section of {version}: {}",
+        dist::version(),
+        if is_cut { "a" } else { "no" },
+        first(&version)
     );
     prepare(&version, write)
+}
+
+fn first(version: &str) -> String {
+    format!("first `cargo xtask release {version} --write`, a commit, and its tag")
 }
 
 /// The edits of a new version.
@@ -128,15 +139,14 @@ fn prepare(version: &str, write: bool) -> Result<ExitCode> {
             "writing the version into Cargo.lock",
         )?;
     }
-    let files = edits.len();
     shell::log(match write {
         true => format!(
-            "{files} files have version {version}. Next: look at the changes, commit, `git tag v{version}`, `cargo xtask test`, \
-             `cargo xtask release {version}`"
+            "written. Next: look at the changes, commit, `git tag v{version}`, `cargo xtask test`, `cargo xtask release {version}`"
         ),
-        false => {
-            format!("nothing was written: `cargo xtask release {version} --write` changes these {files} files, and Cargo.lock")
-        }
+        false => format!(
+            "nothing was written: `cargo xtask release {version} --write` makes these changes, also in Cargo.lock; with --dev the present \
+             version can be built for trying"
+        ),
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -150,7 +150,7 @@ pub struct WhyArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhyOutput {
-    /// Also `wide`: there is no shorter form
+    /// Text for people; `wide` gives the same
     #[default]
     #[value(alias = "wide")]
     Text,
@@ -178,7 +178,7 @@ pub struct NodeArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum NodeOutput {
-    /// Also `wide`: there is no shorter form
+    /// Text for people; `wide` gives the same
     #[default]
     #[value(alias = "wide")]
     Text,
@@ -224,7 +224,7 @@ pub enum FailOn {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RolloutOutput {
-    /// Also `wide`: there is no shorter form
+    /// Text for people; `wide` gives the same
     #[default]
     #[value(alias = "wide")]
     Text,
@@ -247,7 +247,7 @@ pub struct WatchArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WatchOutput {
-    /// Also `wide`: there is no shorter form
+    /// Text for people; `wide` gives the same
     #[default]
     #[value(alias = "wide")]
     Text,
@@ -271,7 +271,7 @@ pub struct DoctorArgs {
 /// Findings have no name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum DoctorOutput {
-    /// Also `wide`: there is no shorter form
+    /// Text for people; `wide` gives the same
     #[default]
     #[value(alias = "wide")]
     Text,

@@ -218,7 +218,7 @@ pub enum Question {
     Observation,
     /// Would this node shut its pods down gracefully?
     Shutdown,
-    /// Would the agent keep its journal?
+    /// Can the agent write its journal, and does the journal outlive a reboot?
     Journal,
 }
 
@@ -227,7 +227,8 @@ pub struct ReadyArgs {
     /// Address of an agent or observer; all addresses of a host name are asked. Without it, the `listen` address of the configuration
     #[arg(value_name = "HOST:PORT")]
     pub targets: Vec<String>,
-    /// Also ask every address of this name, such as a headless Service; without DNS the name is left out, and the output says so
+    /// Also ask every address of this name, such as a headless Service; a name without an address, as without DNS, is left out after 15 s
+    /// of --wait, and the output says so
     #[arg(long, value_name = "HOST:PORT")]
     pub each: Vec<String>,
     /// TOML file with that `listen` address; not read if an address is given

@@ -92,7 +92,7 @@ pub enum Topic {
     Observation,
     /// Would this node shut its pods down gracefully?
     Shutdown,
-    /// Would the agent keep its journal?
+    /// Can the agent write its journal, and does the journal outlive a reboot?
     Journal,
 }
 

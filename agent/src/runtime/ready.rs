@@ -1,5 +1,6 @@
 //! `epitaph ready`: asks agents and observers for /readyz. For `helm test` and other checks in an image without a shell.
 
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::time::Instant;
 
 use super::RuntimeError;
 use crate::cli::{self, SysExit};
@@ -21,6 +23,8 @@ use crate::error::chain;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before all are asked again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// A name without an address is asked again for so long: the cluster's DNS may be restarting.
+const UNRESOLVED: Duration = Duration::from_secs(15);
 /// An agent's answer has a line per probe.
 const MAX_ANSWER: usize = 64 * 1024;
 /// Of an answer in an error, bytes.
@@ -44,62 +48,93 @@ pub(super) fn own(config: &Config) -> Result<SocketAddr, RuntimeError> {
 
 /// Returns when every address of every target, and of every name of `each` that has one, is ready, or `wait` is over.
 pub(super) async fn ready(targets: &[String], each: &[String], wait: Duration) -> Result<(), RuntimeError> {
+    let lookup = async |name: &str| Ok(tokio::net::lookup_host(name).await?.collect());
+    let answers = answers(targets, each, wait, lookup).await?;
+    cli::print(&answers.concat()).map_err(RuntimeError::os("write to standard output"))
+}
+
+/// The lines of the last round of questions, `lookup` being the resolver.
+async fn answers(
+    targets: &[String],
+    each: &[String],
+    wait: Duration,
+    lookup: impl AsyncFn(&str) -> io::Result<Vec<SocketAddr>>,
+) -> Result<Vec<String>, RuntimeError> {
     let client = Client::builder(TokioExecutor::new()).build_http();
-    let mut last = None;
+    if wait.is_zero() {
+        return Ok(all(&client, targets, each, &lookup).await?.lines);
+    }
+    let mut last = Err(RuntimeError::new(SysExit::Unavailable, "no answer in time"));
     let until_ready = async {
+        let mut unresolved: Option<Instant> = None;
         loop {
-            match all(&client, targets, each).await {
-                Ok(ready) => return ready,
-                Err(error) => last = Some(error),
+            let round = all(&client, targets, each, &lookup).await;
+            let is_last = match &round {
+                Ok(ready) if ready.has_unresolved => unresolved.get_or_insert_with(Instant::now).elapsed() >= UNRESOLVED,
+                Ok(_) => true,
+                Err(_) => {
+                    unresolved = None;
+                    false
+                }
+            };
+            last = round;
+            if is_last {
+                return;
             }
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let answered = if wait.is_zero() {
-        all(&client, targets, each).await
-    } else {
-        let waited = tokio::time::timeout(wait, until_ready).await;
-        waited.map_err(|_| last.unwrap_or_else(|| RuntimeError::new(SysExit::Unavailable, "no answer in time")))
-    };
-    cli::print(&answered?.concat()).map_err(RuntimeError::os("write to standard output"))
+    // What the last round found counts, too, if the time is over.
+    let _ = tokio::time::timeout(wait, until_ready).await;
+    Ok(last?.lines)
 }
 
 type HttpClient = Client<HttpConnector, Empty<Bytes>>;
 
-/// A text for each address, if all are ready.
-async fn all(client: &HttpClient, targets: &[String], each: &[String]) -> Result<Vec<String>, RuntimeError> {
-    let mut ready = Vec::new();
+/// All that were asked are ready.
+#[derive(Debug)]
+struct Ready {
+    /// A text for each address, and for each name of `each`.
+    lines: Vec<String>,
+    /// A name of `each` had no address.
+    has_unresolved: bool,
+}
+
+async fn all(
+    client: &HttpClient,
+    targets: &[String],
+    each: &[String],
+    lookup: &impl AsyncFn(&str) -> io::Result<Vec<SocketAddr>>,
+) -> Result<Ready, RuntimeError> {
+    let (mut lines, mut has_unresolved) = (Vec::new(), false);
     for target in targets {
         let unknown = |why: String| {
             RuntimeError::new(SysExit::Unavailable, format!("cannot find {target}: {why}"))
                 .with_remedy("give HOST:PORT, such as 127.0.0.1:9464 or the name of a Service with its port")
         };
-        let addresses = tokio::net::lookup_host(target).await;
-        let addresses: Vec<_> = addresses.map_err(|error| unknown(error.to_string()))?.collect();
+        let addresses = lookup(target).await.map_err(|error| unknown(error.to_string()))?;
         if addresses.is_empty() {
             return Err(unknown("the name has no address".to_owned()));
         }
         for address in addresses {
-            ready.push(one(client, address).await?);
+            lines.push(one(client, address).await?);
         }
     }
     // Last: a cluster without DNS answers this question late.
     for name in each {
-        let addresses: Vec<_> = match tokio::net::lookup_host(name).await {
-            Ok(addresses) => addresses.collect(),
-            Err(_) => Vec::new(),
-        };
+        let addresses = lookup(name).await.unwrap_or_default();
+        has_unresolved |= addresses.is_empty();
         let asked = match addresses.len() {
             0 => format!("{name} has no address here (no DNS?): not every agent was asked\n"),
             // How many there should be is not known here.
             count => format!("{name}: {count} asked, all ready\n"),
         };
         for address in addresses {
-            ready.push(one(client, address).await?);
+            lines.push(one(client, address).await?);
         }
-        ready.push(asked);
+        lines.push(asked);
     }
-    Ok(ready)
+    Ok(Ready { lines, has_unresolved })
 }
 
 async fn one(client: &HttpClient, address: SocketAddr) -> Result<String, RuntimeError> {
@@ -154,6 +189,8 @@ async fn ask(client: &HttpClient, address: SocketAddr) -> Result<(StatusCode, St
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use epitaph_core::input::SeenClients;
     use epitaph_core::render::json::probes_object;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -220,16 +257,52 @@ mod tests {
     #[tokio::test]
     async fn a_name_without_an_address_is_left_out_and_named() {
         let good = server(&["200 OK"]).await;
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        // No resolver is asked for what is no name with a port.
-        let each = ["no-port".to_owned()];
-        let lines = all(&client, std::slice::from_ref(&good), &each).await.expect("ready");
+        let lines = async |targets: &[&String], each: &str| {
+            let targets: Vec<String> = targets.iter().copied().cloned().collect();
+            let lookup = async |name: &str| name.parse().map(|address| vec![address]).map_err(io::Error::other);
+            let lines = answers(&targets, &[each.to_owned()], Duration::ZERO, lookup).await;
+            lines.expect("ready").concat()
+        };
+        assert_eq!(
+            lines(&[&good], "agents.epitaph.svc:9464").await,
+            format!("{good} is ready\nagents.epitaph.svc:9464 has no address here (no DNS?): not every agent was asked\n")
+        );
+        assert_eq!(
+            lines(&[], &good).await,
+            format!("{good} is ready\n{good}: 1 asked, all ready\n")
+        );
+    }
+
+    /// A name that has no address at first may have an agent that is not ready: CoreDNS was restarting.
+    #[tokio::test]
+    async fn a_name_that_has_an_address_later_is_asked() {
+        let agent = server(&["503 Service Unavailable", "200 OK"]).await;
+        let attempts = Cell::new(0);
+        let lookup = async |_: &str| {
+            attempts.set(attempts.get() + 1);
+            match attempts.get() {
+                1 => Err(io::Error::other("no answer of the resolver")),
+                _ => Ok(vec![agent.parse().expect("an address")]),
+            }
+        };
+        let each = ["agents.epitaph.svc:9464".to_owned()];
+        let lines = answers(&[], &each, Duration::from_secs(60), lookup).await.expect("ready");
         assert_eq!(
             lines.concat(),
-            format!("{good} is ready\nno-port has no address here (no DNS?): not every agent was asked\n")
+            format!("{agent} is ready\nagents.epitaph.svc:9464: 1 asked, all ready\n")
         );
-        let asked = all(&client, &[], std::slice::from_ref(&good)).await.expect("ready");
-        assert_eq!(asked.concat(), format!("{good} is ready\n{good}: 1 asked, all ready\n"));
+        assert_eq!(attempts.get(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_without_dns_is_waited_for_a_short_time() {
+        for (wait, expected) in [(60, UNRESOLVED), (5, Duration::from_secs(5))] {
+            let lookup = async |_: &str| Err(io::Error::other("no resolver"));
+            let (each, began) = (["agents.epitaph.svc:9464".to_owned()], Instant::now());
+            let lines = answers(&[], &each, Duration::from_secs(wait), lookup).await.expect("ready");
+            assert!(lines.concat().ends_with("not every agent was asked\n"), "{lines:?}");
+            assert_eq!(began.elapsed().as_secs(), expected.as_secs());
+        }
     }
 
     #[test]

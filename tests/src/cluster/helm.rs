@@ -26,6 +26,10 @@ impl Helm {
         }
     }
 
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The same for a cluster.
     #[must_use]
     pub fn with(self, kubeconfig: &Path) -> Helm {

@@ -76,6 +76,25 @@ fn the_default_pod_starts_on_a_node_without_bus_and_journal() -> anyhow::Result<
     Ok(())
 }
 
+/// A pod of the DaemonSet on such a node would stay Pending, and `helm install --wait` would never return.
+#[test]
+fn no_agent_waits_for_a_node_that_runs_no_daemonset() -> anyhow::Result<()> {
+    let Some(rendering) = Rendering::new("no_agent_waits_for_a_node_that_runs_no_daemonset")? else {
+        return Ok(());
+    };
+    let objects = rendering.default()?;
+    let pod = &find(&objects, "DaemonSet", "epitaph-agent")?["spec"]["template"]["spec"];
+    let terms = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    // One term, for a node of either kind is left out; and a node without the labels is not.
+    let left_out = |key: &str, value: &str| json!({"key": key, "operator": "NotIn", "values": [value]});
+    let (fargate, virtual_kubelet) = (
+        left_out("eks.amazonaws.com/compute-type", "fargate"),
+        left_out("type", "virtual-kubelet"),
+    );
+    assert_eq!(*terms, json!([{"matchExpressions": [fargate, virtual_kubelet]}]));
+    Ok(())
+}
+
 /// SELinux' default domain of containers may neither use bpf(2) nor connect to the bus.
 #[test]
 fn the_values_for_selinux_are_of_every_container_of_the_agent() -> anyhow::Result<()> {

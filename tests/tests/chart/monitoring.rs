@@ -1,11 +1,16 @@
 //! Alerts and dashboard of the chart: the generated files, changed by values.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use epitaph_tests::monitoring::program;
+use epitaph_tests::skip::skip;
 use serde_json::{Value, json};
 
-use super::{Rendering, find, of_chart, read};
+use super::{Rendering, find, of_chart, read, root};
 
 fn rules(rendering: &Rendering, values: &Value) -> anyhow::Result<Vec<Value>> {
     let mut all = values.clone();
@@ -121,6 +126,43 @@ fn severities_windows_and_absent_alerts_are_values() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A Prometheus without the operator takes no PrometheusRule.
+#[test]
+fn the_command_of_the_page_makes_a_file_of_rules() -> anyhow::Result<()> {
+    const TEST: &str = "the_command_of_the_page_makes_a_file_of_rules";
+    let Some(rendering) = Rendering::new(TEST)? else {
+        return Ok(());
+    };
+    let Some(promtool) = program("EPITAPH_PROMTOOL") else {
+        skip(TEST, "promtool was not built: `cargo xtask test` builds it");
+        return Ok(());
+    };
+    let page = fs::read_to_string(root().join("deploy/alerts/README.md"))?;
+    let (_, script) = page.split_once("```sh\nhelm template ").context("no command on the page")?;
+    let (script, _) = script.split_once("```").context("the command has no end")?;
+    let directory = tempfile::tempdir()?;
+    symlink(root().canonicalize()?.join("deploy"), directory.path().join("deploy"))?;
+    let done = Command::new("sh")
+        .arg("-ec")
+        .arg(format!("'{}' template {script}", rendering.helm.program().display()))
+        .current_dir(directory.path())
+        .env("HOME", directory.path())
+        .env("KUBECONFIG", directory.path().join("no-kubeconfig"))
+        .output()?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let file = directory.path().join("epitaph.rules.yaml");
+    let done = Command::new(promtool).args(["check", "rules"]).arg(&file).output()?;
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    let values = json!({"prometheusRule": {"disabled": ["EpitaphNodeNotReadyForShutdown"], "severities": {"cut-connections": "warning"}}});
+    let expected = rules(&rendering, &values)?.len();
+    ensure!(
+        done.status.success() && said.contains(&format!("{expected} rules found")),
+        "{said}{}",
+        fs::read_to_string(&file)?
+    );
+    Ok(())
+}
+
 /// A connection of a unit that was cut had another severity than that of a pod.
 #[test]
 fn severities_and_absence_by_verdict_are_of_hosts_too() -> anyhow::Result<()> {
@@ -213,6 +255,16 @@ fn the_dashboard_links_where_there_is_an_address() -> anyhow::Result<()> {
         !linked.to_string().contains("localhost"),
         "the port-forward's address is left"
     );
+    // Traces are under the service of the applications, mostly named as their workloads, or all under one.
+    let services = |dashboard: &Value| -> BTreeSet<String> {
+        let text = dashboard.to_string();
+        let links = text.split("/search?service=").skip(1);
+        links.filter_map(|link| Some(link.split_once('&')?.0.to_owned())).collect()
+    };
+    let both = ["${__data.fields.workload}", "epitaph"].map(str::to_owned);
+    assert_eq!(services(&by_default), BTreeSet::from(both));
+    let under_one = dashboard(&json!({"config": {"export": {"service_name": "all ends"}}}))?;
+    assert_eq!(services(&under_one), BTreeSet::from(["all+ends".to_owned()]));
     // Helm's numbers stay whole.
     assert_eq!(linked["schemaVersion"], by_default["schemaVersion"]);
     assert_eq!(linked["panels"][1]["gridPos"], by_default["panels"][1]["gridPos"]);

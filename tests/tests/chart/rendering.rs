@@ -522,7 +522,8 @@ fn pods_get_what_their_values_say() -> anyhow::Result<()> {
     };
     let pod = json!({
         "priorityClassName": "p", "tolerations": [{"key": "k"}], "nodeSelector": {"n": "s"},
-        "affinity": {"nodeAffinity": {}}, "podLabels": {"l": "1"}, "podAnnotations": {"a": "1"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}}},
+        "podLabels": {"l": "1"}, "podAnnotations": {"a": "1"},
         "extraEnv": [{"name": "E", "value": "1"}], "extraVolumes": [{"name": "v", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}], "resources": {"limits": {"memory": "1Gi"}},
         "dnsPolicy": "Default", "dnsConfig": {"searches": ["s"]}, "hostAliases": [{"ip": "10.0.0.5", "hostnames": ["c"]}],

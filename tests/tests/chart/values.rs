@@ -71,7 +71,7 @@ fn documented() -> anyhow::Result<Vec<Documented>> {
 #[test]
 fn every_value_is_documented_in_the_readme() -> anyhow::Result<()> {
     const MARK: &str =
-        "<!-- from values.yaml: UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart values; do not edit below -->\n";
+        "<!-- from values.yaml: UPDATE_EXPECT=1 cargo test -p epitaph-tests --test chart values; do not edit the table -->\n";
     let all = documented()?;
     ensure!(all.len() > 50, "{} values", all.len());
     let mut table = "| Value | Default | Meaning |\n|---|---|---|\n".to_owned();
@@ -85,8 +85,11 @@ fn every_value_is_documented_in_the_readme() -> anyhow::Result<()> {
         );
     }
     let page = of_chart("README.md")?;
-    let (before, _) = page.split_once(MARK).context("no mark in README.md")?;
-    expect_file!["../../../deploy/helm/epitaph/README.md"].assert_eq(&format!("{before}{MARK}\n{table}"));
+    let (before, rest) = page.split_once(MARK).context("no mark in README.md")?;
+    let (_, next) = rest
+        .split_once("\nNext: ")
+        .context("README.md names no next page at its end")?;
+    expect_file!["../../../deploy/helm/epitaph/README.md"].assert_eq(&format!("{before}{MARK}\n{table}\nNext: {next}"));
     Ok(())
 }
 
@@ -405,6 +408,12 @@ fn wrong_kubernetes() -> Vec<(Value, &'static str, &'static str)> {
         (
             json!({"prometheusRule": {"recentMinutes": 0}}),
             "/prometheusRule/recentMinutes",
+            "minimum",
+        ),
+        // An increase within one minute needs two scrapes in it: the alert would never fire.
+        (
+            json!({"prometheusRule": {"lastingMinutes": 1}}),
+            "/prometheusRule/lastingMinutes",
             "minimum",
         ),
         (

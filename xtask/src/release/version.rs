@@ -69,16 +69,25 @@ const PLACES: [(&str, &[&str]); 10] = [
     ),
 ];
 
-const CHANGELOG: &str = "CHANGELOG.md";
+pub const CHANGELOG: &str = "CHANGELOG.md";
 const UNRELEASED: &str = "## Unreleased\n";
 
+/// The changelog has a section of the version: it was released, or is about to be.
+pub fn is_cut(changelog: &str, version: &str) -> bool {
+    changelog.contains(&format!("\n## {version} - "))
+}
+
+/// The places of a later version, and the changelog; of the present version, whose section is missing, the changelog alone.
+///
 /// # Errors
 /// The version is not later, a place has another version, or the changelog has nothing to release.
 pub fn edits(old: &str, new: &str, today: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<Vec<Edit>> {
     let (from, to) = (numbers(old)?, numbers(new)?);
-    ensure!(to > from, "{new} is not later than {old}");
+    let before = read(CHANGELOG)?;
+    let is_first = to == from && !is_cut(&before, new);
+    ensure!(to > from || is_first, "{new} is not later than {old}");
     let mut edits = Vec::new();
-    for (path, places) in PLACES {
+    for (path, places) in PLACES.into_iter().filter(|_| !is_first) {
         let before = read(path)?;
         let mut after = before.clone();
         for place in places {
@@ -88,7 +97,6 @@ pub fn edits(old: &str, new: &str, today: &str, read: &dyn Fn(&str) -> Result<St
         }
         edits.push(Edit { path, before, after });
     }
-    let before = read(CHANGELOG)?;
     let (head, rest) = before.split_once(UNRELEASED).context("CHANGELOG.md has no `## Unreleased`")?;
     let unreleased = rest.split("\n## ").next().unwrap_or_default();
     ensure!(
@@ -158,7 +166,14 @@ mod tests {
     fn a_version_that_is_not_later_and_a_changelog_without_news_are_refused() {
         let refused = |old: &str, new: &str| edits(old, new, "2027-01-02", &checkout).unwrap_err().to_string();
         let current = env!("CARGO_PKG_VERSION");
-        assert!(refused(current, current).contains("is not later"));
+        let cut = |path: &str| match path {
+            CHANGELOG => Ok(format!(
+                "# Changelog\n\n## Unreleased\n\n- New.\n\n## {current} - 2026-01-02\n\n- Old.\n"
+            )),
+            path => checkout(path),
+        };
+        let error = edits(current, current, "2027-01-02", &cut).unwrap_err().to_string();
+        assert!(error.contains("is not later"), "{error}");
         assert!(refused("0.10.0", "0.9.0").contains("is not later"));
         for wrong in ["1.2", "v1.2.3", "1.2.3-rc.1", "01.2.3", "1.2.x", ""] {
             assert!(refused(current, wrong).contains("is not as 1.2.3"), "{wrong}");
@@ -171,6 +186,21 @@ mod tests {
         };
         let error = edits(current, "77.0.0", "2027-01-02", &empty).unwrap_err().to_string();
         assert!(error.contains("nothing below"), "{error}");
+    }
+
+    /// The first release: the checkout has its version from the beginning.
+    #[test]
+    fn the_present_version_without_a_section_is_cut_from_the_changelog_alone() {
+        let current = env!("CARGO_PKG_VERSION");
+        let uncut = |path: &str| match path {
+            CHANGELOG => Ok("# Changelog\n\n## Unreleased\n\n- New.\n".to_owned()),
+            path => checkout(path),
+        };
+        let all = edits(current, current, "2027-01-02", &uncut).unwrap();
+        assert_eq!(all.len(), 1);
+        let after = format!("# Changelog\n\n## Unreleased\n\n## {current} - 2027-01-02\n\n- New.\n");
+        assert_eq!((all[0].path, all[0].after.as_str()), (CHANGELOG, after.as_str()));
+        assert!(is_cut(&after, current) && !is_cut(&all[0].before, current));
     }
 
     #[test]

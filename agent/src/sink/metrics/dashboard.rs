@@ -28,8 +28,10 @@ const RANGE: &str = "$__range";
 const SELECTED: &str = "cluster=~\"$cluster\",k8s_namespace_name=~\"$namespace\",epitaph_workload_name=~\"$workload\"";
 const ON_NODE: &str = "cluster=~\"$cluster\",instance=~\"$node\"";
 const OF_CLUSTER: &str = "cluster=~\"$cluster\"";
-/// What an empty panel means where no other setting can be the reason.
-const UNSCRAPED: &str = "None, or Prometheus does not scrape the agents (chart value serviceMonitor.enabled)";
+/// Why any panel can be empty.
+const UNSCRAPED: &str = "Prometheus does not scrape Epitaph (chart value serviceMonitor.enabled)";
+/// Where nothing else can be the reason.
+const NONE: &str = "None";
 /// A workload in a legend.
 const WORKLOAD: &str = "{{epitaph_workload_kind}} {{k8s_namespace_name}}/{{epitaph_workload_name}}";
 
@@ -50,8 +52,8 @@ pub struct Panel {
     /// Of [`json::WIDTH`] columns.
     pub width: u64,
     pub queries: Vec<Query>,
-    /// What an empty panel means: otherwise it looks as if all were well. [`UNSCRAPED`] if empty.
-    pub off: &'static str,
+    /// What an empty panel means, beside [`UNSCRAPED`]: an empty panel without a reason looks as if all were well.
+    pub empty: &'static str,
     /// Alerts about the same, which have a runbook.
     pub alerts: Vec<&'static str>,
 }
@@ -120,12 +122,14 @@ fn latest() -> Panel {
         title: "Latest unclean terminations and incidents",
         about: "When each workload last had an unclean termination, by verdict, and when clients last lost connections, a stop signal was \
                 discarded, or a container was stuck. The first termination of a workload is included. `epitaph explain VERDICT` has the \
-                meaning and the remedy; the trace of the termination has the evidence.",
+                meaning and the remedy; the trace of the termination has the evidence. A verdict links to the traces of the last two days \
+                whose service has the workload's name. If there are none, select the application's service in Jaeger: it can be the label \
+                app.kubernetes.io/instance, or an annotation.",
         view: View::Table(labels, Some("latest")),
         unit: "dateTimeAsIso",
         width: 14,
         queries: vec![query(expr, "")],
-        off: UNSCRAPED,
+        empty: NONE,
         alerts: alerts.into_iter().collect(),
     }
 }
@@ -145,7 +149,7 @@ fn latest_on_hosts() -> Panel {
         unit: "dateTimeAsIso",
         width: 10,
         queries: vec![query(expr, "")],
-        off: UNSCRAPED,
+        empty: NONE,
         alerts: vec!["EpitaphHostUncleanTermination"],
     }
 }
@@ -163,7 +167,7 @@ fn by_verdict() -> Panel {
             format!("3600 * sum by (verdict) (rate({metric}{{{SELECTED}}}[{STEP}]))"),
             "{{verdict}}",
         )],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphUncleanRate"],
     }
 }
@@ -184,7 +188,7 @@ fn unclean_ratio() -> Panel {
             format!("{}\n/ ({} > 0)", terminations(",unclean=\"true\""), terminations("")),
             WORKLOAD,
         )],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphUncleanRatio"],
     }
 }
@@ -216,7 +220,7 @@ fn out_of_memory() -> Panel {
                 "survived by a {{subject}} on {{instance}}",
             ),
         ],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphOutOfMemory"],
     }
 }
@@ -234,7 +238,7 @@ fn disagreements() -> Panel {
             format!("sum by ({labels}) ({}{{{SELECTED}}}) > 0", WORKLOAD_DISAGREES.prometheus()),
             &format!("{WORKLOAD}: {{{{said}}}}, was {{{{was}}}}"),
         )],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphStatusDisagrees"],
     }
 }
@@ -255,7 +259,7 @@ fn no_reaction() -> Panel {
             query(sum(WORKLOAD_STUCK), &format!("stuck: {WORKLOAD}")),
             query(sum(WORKLOAD_HELD), &format!("held: {WORKLOAD}")),
         ],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphStopSignalIgnored", "EpitaphStuckTerminating"],
     }
 }
@@ -275,7 +279,7 @@ fn advice() -> Panel {
         unit: "s",
         width: 8,
         queries: vec![query(expr, "")],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphGraceTooShort", "EpitaphPreStopOverran", "EpitaphConnectionsLost"],
     }
 }
@@ -294,7 +298,7 @@ fn connections() -> Panel {
             format!("3600 * sum by (outcome) (rate({metric}{{{selector}}}[{STEP}]))"),
             "{{outcome}}",
         )],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphConnectionsLost"],
     }
 }
@@ -338,7 +342,7 @@ fn quantiles(of: Row) -> Panel {
         unit: "s",
         width: 8,
         queries: ["0.5", "0.9", "0.99"].map(quantile).into(),
-        off: "",
+        empty: NONE,
         alerts: Vec::new(),
     }
 }
@@ -373,7 +377,7 @@ fn agents() -> Panel {
                 "active observers: 1 for each cluster",
             ),
         ],
-        off: "No agent is scraped (chart value serviceMonitor.enabled)",
+        empty: NONE,
         alerts: vec![
             "EpitaphAgentDown",
             "EpitaphAgentsMissing",
@@ -403,7 +407,7 @@ fn probes() -> Panel {
             ),
             "",
         )],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphProbeNotActive", "EpitaphRefusedClientsUnseen"],
     }
 }
@@ -423,7 +427,7 @@ fn not_ready() -> Panel {
             format!("max by ({}) ({metric}{{{ON_NODE},state!=\"ready\"}}) == 1", labels.join(", ")),
             "",
         )],
-        off: "Every check of every node that Prometheus scrapes holds",
+        empty: "None: each check holds",
         alerts: vec!["EpitaphNodeNotReadyForShutdown"],
     }
 }
@@ -442,7 +446,7 @@ fn shutdowns() -> Panel {
             format!("max by ({}) ({last}{{{ON_NODE}}}) * 1000", labels.join(", ")),
             "",
         )],
-        off: "None, or the agents have no system bus (chart value logind.enabled)",
+        empty: "None, or the agents have no system bus (chart value logind.enabled)",
         alerts: vec!["EpitaphNodeShutdownUnclean"],
     }
 }
@@ -468,7 +472,7 @@ fn lost() -> Panel {
                 "dropped: {{reason}} on {{instance}}",
             ),
         ],
-        off: "",
+        empty: NONE,
         alerts: vec!["EpitaphRecordsLost"],
     }
 }
@@ -497,7 +501,7 @@ fn spans() -> Panel {
                 "requests sent again: {{signal}}",
             ),
         ],
-        off: "Nothing is exported: config.otlp.endpoint is empty",
+        empty: "Nothing: config.otlp.endpoint is empty",
         alerts: vec!["EpitaphNotExporting"],
     }
 }

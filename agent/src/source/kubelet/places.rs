@@ -73,7 +73,7 @@ pub const PLACES: [Place; 11] = [
         name: "Talos",
         config: Some("/etc/kubernetes/kubelet.yaml"),
         config_directory: None,
-        advice: "set machine.kubelet.extraConfig; Talos has no logind and ends the pods itself",
+        advice: "set machine.kubelet.extraConfig; the bus of Talos has room for its kubelet alone, so that nobody else sees the lock",
     },
     Place {
         name: "kubeadm",

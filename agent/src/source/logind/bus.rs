@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,13 +48,6 @@ pub(super) struct Credentials {
 
 impl Bus {
     pub async fn connect(path: &Path) -> Result<(Bus, MessageStream), BusError> {
-        let failed = |source| {
-            let path = path.to_owned();
-            match path.try_exists() {
-                Ok(false) => BusError::Missing { path },
-                _ => BusError::Connect { path, source },
-            }
-        };
         let builder = Builder::address(address(path).as_str()).method_timeout(CALL);
         let builder = builder.max_queued(QUEUE);
         let connection = tokio::time::timeout(CALL, builder.build())
@@ -62,7 +56,7 @@ impl Bus {
                 path: path.to_owned(),
                 seconds: CALL.as_secs(),
             })?;
-        let connection = connection.map_err(failed)?;
+        let connection = connection.map_err(|source| not_connected(path, source))?;
         let stream = MessageStream::from(&connection);
         Ok((Bus(connection), stream))
     }
@@ -251,6 +245,23 @@ impl Bus {
     }
 }
 
+/// Why there is no connection: the bus is not there, is not for this user, or does not accept it.
+fn not_connected(path: &Path, source: zbus::Error) -> BusError {
+    let path = path.to_owned();
+    match path.try_exists() {
+        Ok(false) => BusError::Missing { path },
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && is_for_owner_only(&path) => BusError::RootOnly { path },
+        _ => BusError::Connect { path, source },
+    }
+}
+
+/// Nobody but the owner of the directory may look into it, whatever a security module allows.
+fn is_for_owner_only(path: &Path) -> bool {
+    const SEARCH_OF_OTHERS: u32 = 0o011;
+    let directory = path.parent().map(Path::metadata);
+    directory.is_some_and(|directory| directory.is_ok_and(|directory| directory.mode() & SEARCH_OF_OTHERS == 0))
+}
+
 fn read<T>(answer: &Message, member: &'static str) -> Result<T, BusError>
 where
     T: for<'b> zbus::wire::DynamicDeserialize<'b>,
@@ -384,7 +395,46 @@ fn address(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use nix::unistd::{Uid, geteuid, setfsuid};
+
     use super::*;
+    use crate::error;
+
+    /// The kubelet's bus of Talos, in a directory of root with mode 0700: not a refusal of AppArmor or SELinux.
+    #[test]
+    fn a_bus_for_root_only_has_another_remedy_than_a_refused_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dbus/system_bus_socket");
+        let directory = path.parent().unwrap();
+        fs::create_dir(directory).unwrap();
+        let connected = |mode| {
+            fs::set_permissions(directory, Permissions::from_mode(mode)).unwrap();
+            let path = path.clone();
+            // A thread of its own, whose files are seen as by uid 65534 if the test is root.
+            let connecting = std::thread::spawn(move || {
+                if geteuid().is_root() {
+                    setfsuid(Uid::from_raw(65_534));
+                }
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let connected = runtime.block_on(Bus::connect(&path));
+                error::line(&connected.err().expect("there is no bus"))
+            });
+            connecting.join().unwrap()
+        };
+        // Without root the directory is the test's own.
+        let is_root = geteuid().is_root();
+        fs::set_permissions(directory.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+        let refused = connected(if is_root { 0o700 } else { 0o600 });
+        assert!(
+            refused.starts_with("the bus at ") && refused.contains(" is for root only") && !refused.contains("AppArmor"),
+            "{refused}"
+        );
+        let absent = connected(0o755);
+        assert!(absent.starts_with("no system bus at "), "{absent}");
+    }
 
     #[test]
     fn versions_of_all_distributions() {

@@ -12,6 +12,9 @@ pub(super) enum BusError {
     /// The directory can be there without a bus: the chart makes it.
     #[error("no system bus at {path} yet: shutdowns of this node are not announced")]
     Missing { path: PathBuf },
+    /// As Talos makes it. Not a refusal by a security module: the mode of the directory refuses.
+    #[error("the bus at {path} is for root only: shutdowns of this node are not announced here")]
+    RootOnly { path: PathBuf },
     #[error("cannot connect to the bus at {path}: {source}")]
     Connect { path: PathBuf, source: zbus::Error },
     #[error("the bus at {path} did not answer within {seconds} s")]
@@ -37,7 +40,11 @@ impl BusError {
                 _ => false,
             },
             BusError::Answer { .. } | BusError::NoLogind => true,
-            BusError::Missing { .. } | BusError::Connect { .. } | BusError::Silent { .. } | BusError::Closed => false,
+            BusError::Missing { .. }
+            | BusError::RootOnly { .. }
+            | BusError::Connect { .. }
+            | BusError::Silent { .. }
+            | BusError::Closed => false,
         }
     }
 
@@ -89,8 +96,11 @@ impl HasRemedy for BusError {
             );
         }
         Some(match self {
-            BusError::Missing { .. } => "nothing to do on a node without D-Bus and logind (Talos, Bottlerocket, k3d): the next boot reports what it can; \
+            BusError::Missing { .. } => "nothing to do on a node without D-Bus and logind (k3d): the next boot reports what it can; \
                  elsewhere mount the node's directory /run/dbus (not the socket alone), or start dbus"
+                .into(),
+            BusError::RootOnly { .. } => "nothing to do on Talos, whose bus has room for the kubelet alone: the next boot reports what it can; \
+                 elsewhere give the directory of the bus the mode 0755"
                 .into(),
             BusError::Connect { .. } | BusError::Silent { .. } => {
                 "mount the node's directory /run/dbus (not the socket alone), or start dbus; without logind on this node switch the \

@@ -102,6 +102,7 @@ pub(super) async fn observe(options: &RoleOptions, outbox: &Outbox, mut link: mp
             match problem {
                 // Many nodes have none.
                 BusError::Missing { .. } => tracing::info!("{reason}; waiting for it"),
+                BusError::RootOnly { .. } => tracing::info!("{reason}"),
                 _ => tracing::warn!("{reason}; retried"),
             }
         }

@@ -1,4 +1,4 @@
-//! A node without a system bus when the agent starts, as Talos, Bottlerocket and k3d have it: the agent is ready, names what is missing, and
+//! A node without a system bus when the agent starts, as k3d has it: the agent is ready, names what is missing, and
 //! reports terminations. Once there is a bus, shutdowns are observed.
 
 use std::time::Duration;

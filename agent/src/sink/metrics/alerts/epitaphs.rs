@@ -17,8 +17,8 @@ pub(super) fn not_written(of: &Rules) -> Rule {
             "{{ $labels.instance }} could not write {{ $value | printf \"%.0f\" }} Epitaphs: {{ $labels.outcome }}".into(),
             "`kubectl get epitaphs` and `kubectl epitaph` lack these terminations; traces, metrics and Kubernetes Events are complete. \
              kind_absent: the CustomResourceDefinition is not installed. forbidden: RBAC lacks the rule. refused: the policy compares the \
-             node in the agent's token, and this token names none. foreign: another writer has taken the name; on Kubernetes 1.30 or later \
-             only the agent of a node that is taken over can."
+             node in the agent's token, and this token names none. foreign: another writer has taken the name: the agent of another \
+             node, or somebody before the policy was in force (Kubernetes 1.30 or later)."
                 .into(),
         )
     }
@@ -34,8 +34,11 @@ pub(super) const PAGE: Page = Page {
          `kubernetes.epitaphs = false` where they are not wanted.",
         "forbidden: install again, which brings the rules back; `docs/privileges.md` has each.",
         "refused: give the agent the token of its own pod, as the chart does. A ServiceAccount's long-lived token names no node.",
-        "foreign: the agent's log has the name. `kubectl get epitaph NAME -o yaml` shows in `report.node` which node's agent wrote it: take that node \
-         for compromised until that is explained, and delete the Epitaph. Before Kubernetes 1.30 whoever may create Epitaphs can be the writer.",
+        "foreign: the agent's log has the name. `kubectl get epitaph NAME -o yaml` shows in `report.node` which node's agent wrote it, and \
+         in `metadata.creationTimestamp` when; `kubectl get validatingadmissionpolicies -o yaml` shows since when the policy is in force. If \
+         it is another node, and the Epitaph is younger than the policy, take that node for compromised until that is explained. An older \
+         Epitaph, one of the same node, and one before Kubernetes 1.30 prove nothing of the kind: whoever could create Epitaphs can be the \
+         writer, and a report that this version cannot read counts as another writer's. Delete the Epitaph.",
     ],
     silence: "While the CustomResourceDefinitions are being replaced.",
 };

@@ -97,7 +97,7 @@ fn one(panel: &Panel, id: usize, at: &Value) -> Value {
         .collect();
     let (kind, mut defaults, options, transformations) = view(&panel.view);
     defaults["unit"] = panel.unit.into();
-    defaults["noValue"] = if panel.off.is_empty() { UNSCRAPED } else { panel.off }.into();
+    defaults["noValue"] = format!("{}, or {UNSCRAPED}", panel.empty).into();
     json!({
         "id": id, "gridPos": at, "type": kind, "title": panel.title, "description": described(panel), "datasource": datasource(),
         "targets": targets, "links": [], "fieldConfig": {"defaults": defaults, "overrides": to_traces(&panel.view)}, "options": options,

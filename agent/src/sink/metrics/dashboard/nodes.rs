@@ -19,7 +19,7 @@ fn nodes() -> Panel {
         unit: "short",
         width: 10,
         queries: vec![query(expr, "")],
-        off: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
+        empty: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
         alerts: vec!["EpitaphNodeLost", "EpitaphEvictionsHeld", "EpitaphTaintLeftBehind"],
     }
 }
@@ -37,7 +37,7 @@ fn held() -> Panel {
         unit: "short",
         width: 7,
         queries: vec![query(by_holder, "held by {{holder}}"), query(by_node, "{{k8s_node_name}}")],
-        off: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
+        empty: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
         alerts: vec!["EpitaphNodeLost", "EpitaphPodsHeld"],
     }
 }
@@ -67,7 +67,7 @@ fn left() -> Panel {
             query(taints, "taint on {{k8s_node_name}}, ready: {{ready}}"),
             query(twice, "pods twice, on {{k8s_node_name}}"),
         ],
-        off: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
+        empty: "None, or there is no observer of lost nodes (chart values observer.enabled, config.observer.lost_nodes)",
         alerts: vec!["EpitaphTaintLeftBehind", "EpitaphVolumeOnLostNode", "EpitaphPodsRunTwice"],
     }
 }

@@ -46,6 +46,22 @@ fn every_panel_says_what_it_shows() {
     }
 }
 
+/// Where nothing is scraped every panel is empty, and none may look as if all were well.
+#[test]
+fn every_empty_panel_says_that_nothing_may_be_scraped() {
+    let dashboard: Value = serde_json::from_str(&json(&sections())).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let empty = panel["fieldConfig"]["defaults"]["noValue"].as_str();
+        if panel["type"] != "row" {
+            assert!(
+                empty.is_some_and(|empty| empty.contains("(chart value serviceMonitor.enabled)")),
+                "{}: {empty:?}",
+                panel["title"]
+            );
+        }
+    }
+}
+
 /// An alert without a panel would lead to a dashboard that does not show the cause.
 #[test]
 fn every_alert_has_a_panel_with_its_runbook() {

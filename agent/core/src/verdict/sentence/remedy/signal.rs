@@ -13,7 +13,7 @@ use crate::verdict::{Exit, TrafficAxis};
 pub const SENT_ON: &[Remedy] = &[
     Remedy {
         name: "service-in-the-foreground",
-        helps_if: "`tail`, `sleep` or `cat` got the stop signal, which only keeps the container running, and the service runs beside it.",
+        helps_if: "The stop signal reached `tail`, `sleep` or `cat`, a program that only keeps the container running; the service is another process.",
         holds: |of| SentOn::of(of).is_some_and(|on| on.is_stand_in()),
         words: |of| {
             sent_on(of, |on, others| {
