@@ -334,7 +334,7 @@ pub struct OtlpArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct LogArgs {
-    /// Which of epitaph's own messages go to standard error, such as debug or epitaph::source=debug [default: info]
+    /// Which of epitaph's own messages go to standard error: a level (error, warn, info, debug, trace), also for one part of the program, such as info,epitaph::source=debug; docs/config.md has more [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
     /// text or json

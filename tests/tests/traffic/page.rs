@@ -36,9 +36,9 @@ other side has acknowledged them. This proves some losses, not all:
 An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
 its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
 TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
-no alert follows. So is a request that came within three ticks of the last answer: clients of HTTP/2 react to an answer that soon. A client
-that reacts later (a distant client, or one without CPU time) makes an idle connection of HTTP/2 count as cut; the clients of
-`idle-large` have real-time priority.
+no alert follows. A request that came within three ticks of the last answer is `undecided`, too, because clients of HTTP/2
+acknowledge an answer within that time. Where such a client does so later (it is far away, or has no CPU time), its idle connection counts as
+cut, although nothing is lost. The test therefore gives its clients of `idle-large` real-time priority.
 
 Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
 and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A
@@ -50,18 +50,19 @@ On kernels before 6.10, resets without a full socket (after TIME_WAIT, or for a 
 at two functions of the kernel. Where the kernel refuses these programs, such a reset is not counted, and the traffic is `unknown` where a
 listener closed ([limits.md](limits/kernels.md#kernels-before-610)). All else is the same on every kernel.
 
-A server that finishes its requests and closes its connections leaves few or none. One case stays undecided although nothing is lost: a
-plain HTTP/1.1 server without requests in flight closes its idle connections with close(2) and exits at once. A runtime that closes
+A server that finishes its requests and closes its connections leaves few or none. Some stay undecided although nothing is
+lost. Most often an HTTP/1.1 server without requests in flight, with TLS or without, closes its idle connections with close(2) and exits at once.
+A long answer that was just finished can be another (the row above). A runtime that closes
 all connections because the program returns from main looks the same to the kernel, although it may lose requests.
 
-Of the 120 requests and streams that the table's clients lost, 48 are counted. The recorded bytes that were never sent (the row of SO_LINGER 0)
-moved none of its rows: each of these servers exits, or closes with close(2) or shutdown(2), with an answer in the queue. A queue that
-stayed full until then would prove a cut answer, but the kernel marks a socket (SOCK_NOSPACE) in poll(2) as in a write that found no room.
-A server that had written its whole answer and polled once more, whose client gets all, has the same mark.
+Of the 120 requests and streams that the table's clients lost, 48 are counted. Bytes that the server had written and the kernel had not
+sent count only in the row of SO_LINGER 0 above: in this table they decide nothing, because each server exits, or closes with close(2) or
+shutdown(2), and the kernel then still sends what is in the queue. A queue that stayed full until then would prove a cut answer, but the kernel's
+mark for it (SOCK_NOSPACE) does not: poll(2) sets the same mark for a server that had written its whole answer.
 
 The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
 lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
-*lost*, and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
+*lost*, except for early closing messages (above), and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
 Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request
 unanswered, sent 50 ms after the previous answer; `at-once` the same, sent immediately after the previous answer; `stream` with the first
 message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an answer. Ends:

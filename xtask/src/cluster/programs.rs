@@ -63,10 +63,10 @@ fn package(name: &str) -> Option<&'static str> {
     PACKAGES.iter().find(|(known, _)| *known == name).map(|(_, package)| *package)
 }
 
-/// [`API`] with the oldest API server; the others are the newest, as a person's kubectl may be.
+/// [`API`] with the oldest API server and its controllers, which may not be newer than it; the others are the newest, as a person's kubectl may be.
 pub fn build_oldest() -> Result<BTreeMap<String, PathBuf>> {
     let mut programs = build(API)?;
-    programs.extend(build_from(OLDEST, &["kube-apiserver"])?);
+    programs.extend(build_from(OLDEST, &[&["kube-apiserver"], CONTROL_PLANE].concat())?);
     Ok(programs)
 }
 

@@ -87,7 +87,8 @@ pub struct EpitaphReport {
     pub times: EpitaphTimes,
     /// The stop signal, such as `SIGTERM`.
     pub stop_signal: Option<String>,
-    /// The grace period of the deletion request, whole seconds; of a pod that lives on, the one that counted.
+    /// The grace period in whole seconds. Of a pod: that of its first deletion request. Of one container: the one that applied to this stop, such as that
+    /// of its liveness probe.
     pub grace_seconds: Option<u64>,
     /// `terminationGracePeriodSeconds` of the pod, where it is known: a deletion may ask for another grace period.
     pub spec_grace_seconds: Option<u64>,

@@ -175,7 +175,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 160,
         meaning: "The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.",
-        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first. Of a daemon: the SIGKILL came from a process of the daemon's own unit, such as systemd-oomd.service.",
+        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first. If a daemon killed it, the SIGKILL came from a process of the daemon's own unit, such as systemd-oomd.service.",
         remedy: "Raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency).",
     },
     Row {
@@ -207,7 +207,7 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 130,
-        meaning: "A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself. Or a process from outside killed a process below the main process. This process had got the forwarded stop signal; or it had a listener or a connection, and the main process then exited cleanly or with its status.",
+        meaning: "A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself. Or a process from outside killed a process below the main process: one to which the stop signal had been forwarded; or one with a listener or a connection, and the main process then exited cleanly, or with the status of the killed process (such as 137).",
         proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process. Of a program below the main process, the exit shows a listener, or a connection of a client or to a server.",
         remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },

@@ -7,11 +7,13 @@ use epitaph_core::rollout::{RevisionCost, RolledWorkload, SettledRollout, Worklo
 use epitaph_core::time::Wall;
 use opentelemetry::KeyValue;
 
-use super::table::{NAMESPACE, WORKLOAD_NAME};
+use super::table::NAMESPACE;
 use super::{Metrics, Row, Shape};
 
 /// Most workloads with series of their own; beyond them the rollout that settled the longest time ago has none.
 const WORKLOADS: usize = 500;
+
+const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "name of the workload");
 
 const KIND: (&str, &str) = ("epitaph.workload.kind", "Deployment, or Rollout of Argo Rollouts");
 

@@ -381,7 +381,7 @@ const WORKLOAD_KIND: (&str, &str) = (
     "epitaph.workload.kind",
     "Deployment, StatefulSet, DaemonSet, CronJob, Job, ...",
 );
-pub(super) const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "`*` for all Jobs and bare pods of a namespace");
+const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "`*` for all Jobs and bare pods of a namespace");
 
 pub const WORKLOAD_TERMINATIONS: Row = Row {
     name: "epitaph.workload.terminations",
