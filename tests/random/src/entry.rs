@@ -94,6 +94,11 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// Whether this machine has the program of `wrapper`.
 pub fn is_here(wrapper: Wrapper) -> bool {
+    missing(wrapper).is_none()
+}
+
+/// The program of `wrapper`, if this machine lacks it.
+pub fn missing(wrapper: Wrapper) -> Option<&'static str> {
     let program = match wrapper {
         Wrapper::Tini | Wrapper::TiniGroup => "tini",
         Wrapper::DumbInit | Wrapper::DumbInitChild => "dumb-init",
@@ -101,11 +106,12 @@ pub fn is_here(wrapper: Wrapper) -> bool {
         Wrapper::S6 => "s6-svscan",
         Wrapper::Supervisord => "supervisord",
         Wrapper::Setsid | Wrapper::DoubleFork | Wrapper::Service => "setsid",
-        _ => return true,
+        _ => return None,
     };
-    ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"]
+    let is_here = ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"]
         .iter()
-        .any(|dir| Path::new(dir).join(program).is_file())
+        .any(|dir| Path::new(dir).join(program).is_file());
+    (!is_here).then_some(program)
 }
 
 #[cfg(test)]

@@ -240,6 +240,32 @@ pub enum Target {
     Program,
 }
 
+impl History {
+    /// For a machine that is so many times slower: what the parties of the history wait for takes as many times longer. Not what a wrapper
+    /// lingers, which the product's own times are to be crossed by.
+    pub fn slowed(mut self, times: u32) -> History {
+        self.lead_ms *= times;
+        if let Reaction::Slow { ms } = &mut self.program.reaction {
+            *ms *= times;
+        }
+        for client in &mut self.clients {
+            if let Client::Short { every_ms, answer_ms } | Client::KeepAlive { every_ms, answer_ms } = client {
+                *every_ms *= times;
+                *answer_ms *= times;
+            }
+        }
+        match &mut self.stop {
+            Stop::Runtime { grace_ms, again_ms, .. } => {
+                *grace_ms *= times;
+                *again_ms = again_ms.map(|ms| ms * times);
+            }
+            Stop::Two { after_ms, .. } => *after_ms *= times,
+            _ => {}
+        }
+        self
+    }
+}
+
 impl Stop {
     /// All that happens, in order; none of it is the runtime's last kill.
     pub fn deeds(self) -> Vec<Deed> {

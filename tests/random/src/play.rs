@@ -22,8 +22,9 @@ use crate::{client, entry, program, shim};
 const GOES_ON: Duration = Duration::from_millis(700);
 /// Longest wait for one event of a player on a busy machine.
 const LONGEST: Duration = Duration::from_secs(120);
-/// From the start until the runtime ends what nothing else has ended; without the time until the stop.
+/// From the stop until the runtime ends what nothing else has ended; and from the end of a grace on.
 const PATIENCE_MS: u32 = 2_500;
+const PATIENCE_AFTER_GRACE_MS: u32 = 1_000;
 
 /// From the moment in which memory is taken to the stop of what is left.
 const STOP_AFTER_OOM: Duration = Duration::from_millis(800);
@@ -35,6 +36,9 @@ pub struct Stage {
     slice: PathBuf,
     memory: Memory,
     directory: PathBuf,
+    /// How many times slower than a usual machine this one is.
+    slow: u32,
+    keeps: bool,
 }
 
 /// A history that was played.
@@ -58,7 +62,7 @@ enum Line {
 impl Stage {
     /// # Errors
     /// No cgroup v2, or no room for files.
-    pub fn new() -> Result<Stage> {
+    pub fn new(slow: u32) -> Result<Stage> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("reading the mounts")?;
         let v2 = mounts
             .lines()
@@ -76,7 +80,15 @@ impl Stage {
             slice,
             memory,
             directory,
+            slow,
+            keeps: false,
         })
+    }
+
+    /// The directory stays; where it is.
+    pub fn keep(&mut self) -> &Path {
+        self.keeps = true;
+        &self.directory
     }
 
     /// For files of the run.
@@ -113,7 +125,9 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        if !self.keeps {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
         let _ = fs::remove_dir(&self.slice);
         if let Memory::V1(slice) = &self.memory {
             let _ = fs::remove_dir(slice);
@@ -265,7 +279,7 @@ impl<'a> Play<'a> {
             Stop::Oom(_) => {
                 fs::write(self.directory.join(GO), "")?;
                 // What is left is stopped.
-                if !self.within(truth, STOP_AFTER_OOM, |truth| truth.ended != 0)? {
+                if !self.within(truth, STOP_AFTER_OOM * self.stage.slow, |truth| truth.ended != 0)? {
                     self.order("stop")?;
                 }
             }
@@ -279,7 +293,11 @@ impl<'a> Play<'a> {
         }
         let lingers = |wrapper: &Wrapper| if let Wrapper::Lingers { ms, .. } = wrapper { *ms } else { 0 };
         let lingers: u32 = self.history.entry.iter().map(lingers).sum();
-        let patience = Duration::from_millis((PATIENCE_MS + lingers).into());
+        let grace = match self.history.stop {
+            Stop::Runtime { grace_ms, .. } => grace_ms + PATIENCE_AFTER_GRACE_MS,
+            _ => 0,
+        };
+        let patience = Duration::from_millis((PATIENCE_MS.max(grace) + lingers).into());
         if !self.within(truth, patience, |truth| truth.ended != 0)? {
             // Nothing of the history has ended it: the runtime does.
             let _ = self.order("kill");

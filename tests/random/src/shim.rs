@@ -1,6 +1,7 @@
 //! The runtime of one history, one process as a containerd shim is: it makes the cgroup and the namespaces, is the parent of the first
 //! process, sends what it is ordered to send, and reports each deed and the result of wait(2), a line of JSON each.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::fd::AsFd as _;
@@ -387,7 +388,7 @@ impl Shim<'_> {
 
     fn kill_cgroup(&self, lives: bool) -> Result<()> {
         let at = boot_now();
-        fs::write(self.order.cgroup.join("cgroup.kill"), "1")?;
+        kill_all(&self.order.cgroup)?;
         emit(&Event::Sent {
             at,
             signal: SIGKILL,
@@ -408,6 +409,33 @@ impl Shim<'_> {
     }
 }
 
+/// By one write, or before Linux 5.14, which has no file for it, one process after the other as runc does: again until all are gone, because
+/// one may fork meanwhile.
+fn kill_all(cgroup: &Path) -> Result<()> {
+    match fs::write(cgroup.join("cgroup.kill"), "1") {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) && cgroup.exists() => {}
+        done => return done,
+    }
+    let mut killed = BTreeSet::new();
+    loop {
+        let pids = fs::read_to_string(cgroup.join("cgroup.procs"))?;
+        let new: Vec<u32> = pids
+            .lines()
+            .filter_map(|pid| pid.parse().ok())
+            .filter(|pid| killed.insert(*pid))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for pid in new {
+            match kill(pid, SIGKILL) {
+                Err(e) if e.raw_os_error() != Some(nix::libc::ESRCH) => return Err(e),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Removes the cgroup once it is empty, and the slice with the last one.
 fn remove(cgroup: &Path) -> Result<()> {
     let (mut attempt, mut last) = (0, None);
@@ -421,7 +449,7 @@ fn remove(cgroup: &Path) -> Result<()> {
         while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
         attempt += 1;
         if attempt > 200 {
-            let _ = fs::write(cgroup.join("cgroup.kill"), "1");
+            let _ = kill_all(cgroup);
         }
         Ok::<_, Error>(None)
     })?;

@@ -138,7 +138,10 @@ fn is_answer(exit: &str, history: &History, truth: &Truth) -> bool {
     if !truth.is_main() && matches!(history.stop, Stop::Runtime { frozen: true, .. }) {
         return exit == "blocked-stop-signal";
     }
-    if truth.read_signal() {
+    // What takes memory looks at nothing else: its thread read the signal.
+    let is_read_unlogged =
+        history.stop == Stop::Oom(Eater::Program) && matches!(handling, Handling::SignalFd | Handling::SigWait);
+    if truth.read_signal() || is_read_unlogged {
         let is_in_vain = reaction == Reaction::ReRaise && is_kept;
         let has_acted = !is_in_vain || truth.raised_late();
         return exit == "ignored-stop-signal" && is_in_vain || exit == "killed-after-grace" && has_acted;

@@ -62,6 +62,12 @@ fn each_of_the_three_stop_verdicts_is_its_own() {
     );
     let late = program(Handling::LateHandler, Reaction::Graceful);
     assert_eq!(right(&late, false, true), ["ignored-stop-signal", "blocked-stop-signal"]);
+    // A thread reads the signal, and the program that takes memory does not log it.
+    let eats = History {
+        stop: Stop::Oom(Eater::Program),
+        ..program(Handling::SigWait, Reaction::AtOnce)
+    };
+    assert_eq!(right(&eats, false, true), ["killed-after-grace"]);
     // An init sends the signal on; what a shell does, the program's log does not show.
     let below = |wrapper, history: &History| History {
         entry: vec![wrapper],
