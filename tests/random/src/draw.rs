@@ -1,11 +1,12 @@
 //! A history from a seed.
 
 use fastrand::Rng;
-use nix::libc::{SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use nix::libc::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use crate::entry;
 use crate::history::{
-    Bind, Client, Closes, Deed, Eater, Handling, History, Kill, Master, Pool, Program, Reaction, Stop, Target, Wrapper,
+    Bind, Client, Closes, Deed, Eater, Exec, Handling, Held, History, Kill, Master, Pool, Probes, Program, Reaction, Stop,
+    Target, Wrapper,
 };
 
 const WRAPPERS: [Wrapper; 17] = [
@@ -62,6 +63,32 @@ pub const EXTRAS: [Extra; 11] = [
     extra("struck-program", None, struck_program),
 ];
 
+/// Drawn by a generator of their own, too: a third of all histories has one of these, with one of [`EXTRAS`] or without.
+pub const LATER: [Extra; 10] = [
+    extra("codes", None, codes),
+    extra("other-signals", None, other_signals),
+    extra(
+        "real-time-reflex",
+        Some(
+            "PID 1 that raises SIGRTMIN+3 again at once is `killed-after-grace` instead of `ignored-stop-signal`: the second one has no record",
+        ),
+        real_time_reflex,
+    ),
+    extra("held", None, held),
+    extra("changes-handler", None, changes_handler),
+    extra("to-all", None, to_all),
+    extra(
+        "to-all-readers",
+        Some(
+            "a program below a shell that reads its signal without a handler, and closes its Unix listener before the shell has ended, is `quiet`",
+        ),
+        to_all_readers,
+    ),
+    extra("exec", None, exec),
+    extra("two-sockets", None, two_sockets),
+    extra("nested-namespace", None, nested_namespace),
+];
+
 const fn extra(name: &'static str, shows: Option<&'static str>, change: fn(&mut Rng, &mut History)) -> Extra {
     Extra { name, shows, change }
 }
@@ -92,6 +119,8 @@ pub fn history(seed: u64, draws: Draws, may: impl Fn(Wrapper) -> bool) -> Histor
         clients: (0..rng.usize(..4)).map(|_| client(rng)).collect(),
         lead_ms: rng.u32(50..500),
         stop: stop(rng),
+        probes: None,
+        held: None,
     };
     let rng = &mut Rng::with_seed(seed ^ 0x6578_7472_6173);
     let extra = match draws {
@@ -100,6 +129,14 @@ pub fn history(seed: u64, draws: Draws, may: impl Fn(Wrapper) -> bool) -> Histor
     };
     if let Some(extra) = extra.filter(|extra| extra.shows.is_none() || !matches!(draws, Draws::Everyday)) {
         (extra.change)(rng, &mut history);
+    }
+    let rng = &mut Rng::with_seed(seed ^ 0x006c_6174_6572);
+    let later = match draws {
+        Draws::Only(_) => None,
+        _ => LATER.get(rng.usize(..3 * LATER.len())).copied(),
+    };
+    if let Some(later) = later.filter(|later| later.shows.is_none() || !matches!(draws, Draws::Everyday)) {
+        (later.change)(rng, &mut history);
     }
     // What is supervised starts again: the end of the program is not the end of the container.
     let is_supervised = history.entry.iter().any(|wrapper| wrapper.supervises());
@@ -114,6 +151,7 @@ pub fn history(seed: u64, draws: Draws, may: impl Fn(Wrapper) -> bool) -> Histor
             kill: Kill::Cgroup,
             frozen: false,
             again_ms: None,
+            to_all: false,
         },
         other => other,
     };
@@ -217,6 +255,7 @@ fn second_stop(rng: &mut Rng, history: &mut History) {
         kill: pick(rng, &[Kill::Main, Kill::Cgroup]),
         frozen: false,
         again_ms: Some(rng.u32(5..800)),
+        to_all: false,
     };
     if rng.bool() {
         history.program.handling = pick(rng, &[Handling::Handler, Handling::SignalFd, Handling::SigWait]);
@@ -283,6 +322,133 @@ fn oom(rng: &mut Rng, history: &mut History) {
         history.program.pool = Pool::Busy;
     }
     history.stop = Stop::Oom(eater);
+}
+
+/// An exit code that looks like a signal's.
+fn codes(rng: &mut Rng, history: &mut History) {
+    let of_stop = history.stop.signals().first().map_or(129, |signal| 128 + signal);
+    history.program.code = pick(rng, &[130, 137, 255, of_stop]);
+    if history.program.handling == Handling::Default {
+        history.program.handling = Handling::Handler;
+    }
+}
+
+/// Signals that mostly mean something else than a stop, and systemd's.
+fn other_signals(rng: &mut Rng, history: &mut History) {
+    const SIGRTMIN_3: i32 = 37;
+    // By docs/limits SIGWINCH is no stop of a process without a handler of it: it is a new size of a terminal.
+    let signal = pick(rng, &[SIGHUP, SIGHUP, SIGWINCH, SIGRTMIN_3]);
+    if signal == SIGWINCH {
+        history.entry.clear();
+        history.program.handling = Handling::Handler;
+        history.program.pool = Pool::None;
+    }
+    // Shows a fault: see `real_time_reflex`.
+    if signal == SIGRTMIN_3 && history.program.reaction == Reaction::ReRaise {
+        history.program.reaction = Reaction::Graceful;
+    }
+    history.stop = Stop::Runtime {
+        signal,
+        grace_ms: rng.u32(700..1_200),
+        kill: pick(rng, &[Kill::Main, Kill::Cgroup]),
+        frozen: false,
+        again_ms: None,
+        to_all: false,
+    };
+}
+
+fn real_time_reflex(_: &mut Rng, history: &mut History) {
+    history.entry.clear();
+    history.pid_namespace = true;
+    history.program.handling = Handling::Handler;
+    history.program.reaction = Reaction::ReRaise;
+    history.stop = Stop::Runtime {
+        signal: 37,
+        grace_ms: 1_000,
+        kill: Kill::Main,
+        frozen: false,
+        again_ms: None,
+        to_all: false,
+    };
+}
+
+fn held(rng: &mut Rng, history: &mut History) {
+    history.stop = Stop::Runtime {
+        signal: SIGTERM,
+        grace_ms: rng.u32(900..1_300),
+        kill: pick(rng, &[Kill::Main, Kill::Cgroup]),
+        frozen: false,
+        again_ms: None,
+        to_all: false,
+    };
+    history.held = Some(Held {
+        until_ms: rng.bool().then(|| rng.u32(20..600)),
+    });
+}
+
+fn changes_handler(rng: &mut Rng, history: &mut History) {
+    history.program.handling = pick(rng, &[Handling::Drops, Handling::IgnoresLater, Handling::Unblocks]);
+    // Before the change, and after it.
+    history.lead_ms = rng.u32(1..250);
+}
+
+fn to_all(rng: &mut Rng, history: &mut History) {
+    let signal = pick(rng, &[SIGTERM, SIGTERM, SIGINT, SIGQUIT]);
+    // A supervisor starts again what the same signal ended, in the middle of the stop.
+    history.entry.retain(|wrapper| !wrapper.supervises());
+    // See `to_all_readers`.
+    let reads = matches!(history.program.handling, Handling::SignalFd | Handling::SigWait);
+    if reads && history.bind == Bind::Unix {
+        history.bind = Bind::V4;
+    }
+    if history.pid_namespace && rng.u8(..3) == 0 {
+        history.stop = Stop::InsideAll { signal };
+        return;
+    }
+    history.stop = Stop::Runtime {
+        signal,
+        grace_ms: rng.u32(700..1_200),
+        kill: pick(rng, &[Kill::Main, Kill::Cgroup]),
+        frozen: false,
+        again_ms: None,
+        to_all: true,
+    };
+}
+
+fn to_all_readers(rng: &mut Rng, history: &mut History) {
+    history.pid_namespace = false;
+    to_all(rng, history);
+    history.entry = vec![Wrapper::Background];
+    history.bind = Bind::Unix;
+    history.program.handling = Handling::SignalFd;
+    history.program.reaction = Reaction::Graceful;
+    if history.clients.is_empty() {
+        history.clients.push(client(rng));
+    }
+}
+
+fn exec(rng: &mut Rng, history: &mut History) {
+    history.probes = Some(Probes {
+        every_ms: rng.u32(40..400),
+        does: pick(rng, &[Exec::True, Exec::False, Exec::Connects, Exec::Connects, Exec::Hangs]),
+    });
+}
+
+fn two_sockets(rng: &mut Rng, history: &mut History) {
+    history.bind = pick(rng, &[Bind::TcpAndUnix, Bind::TcpAndUdp]);
+    if matches!(history.program.pool, Pool::Serving { .. }) {
+        history.program.pool = Pool::None;
+    }
+    while history.clients.len() < 2 {
+        history.clients.push(client(rng));
+    }
+}
+
+fn nested_namespace(rng: &mut Rng, history: &mut History) {
+    let place = rng.usize(..=history.entry.len());
+    history.entry.insert(place, Wrapper::PidNamespace);
+    // The first process of a namespace ends it: a launcher would as soon as the program serves.
+    history.entry.retain(|wrapper| *wrapper != Wrapper::DoubleFork);
 }
 
 fn entry(rng: &mut Rng) -> Vec<Wrapper> {
@@ -361,6 +527,7 @@ fn stop(rng: &mut Rng) -> Stop {
             kill,
             frozen: rng.u8(..12) == 0,
             again_ms: None,
+            to_all: false,
         },
         10..=11 => Stop::Force(kill),
         12 => Stop::Inside {
@@ -450,11 +617,11 @@ mod tests {
             drawn.extend(clients.iter().map(|client| of(format!("{client:?}"))));
             drawn.insert(of(format!("stop:{stop:?}")));
         }
-        // 19 wrappers, 7 ways of handling, 3 of closing, 5 addresses, 7 reactions, 6 clients, 8 ends, 4 pools.
-        assert_eq!(drawn.len(), 19 + 7 + 3 + 5 + 7 + 6 + 8 + 4, "{drawn:?}");
+        // 20 wrappers, 10 ways of handling, 3 of closing, 7 addresses, 7 reactions, 6 clients, 9 ends, 4 pools.
+        assert_eq!(drawn.len(), 20 + 10 + 3 + 7 + 7 + 6 + 9 + 4, "{drawn:?}");
     }
 
-    /// A third of all histories has one; the others are what they were before.
+    /// A third of all histories has one of the first, a third one of the later; the others are what they were before.
     #[test]
     fn a_later_draw_changes_only_the_histories_that_have_it() {
         let plain = |seed| {
@@ -464,8 +631,8 @@ mod tests {
         let same = (0..3_000)
             .filter(|seed| history(*seed, Draws::All, |_| true) == plain(*seed))
             .count();
-        assert!((1_850..2_200).contains(&same), "{same}");
-        for extra in EXTRAS {
+        assert!((1_200..1_500).contains(&same), "{same}");
+        for extra in EXTRAS.into_iter().chain(LATER) {
             let changed = (0..200)
                 .filter(|seed| history(*seed, Draws::Only(extra), |_| true) != plain(*seed))
                 .count();

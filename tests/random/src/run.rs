@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use crate::agents::Agents;
-use crate::draw::{Draws, EXTRAS, Extra};
+use crate::draw::{Draws, EXTRAS, Extra, LATER};
 use crate::history::{Bind, History, Stop};
 use crate::known::{self, KNOWN};
 use crate::play::{Played, Stage};
@@ -125,8 +125,9 @@ fn options(args: &[String]) -> Result<Options> {
 }
 
 fn extra(name: &str) -> Result<Extra> {
-    let names: Vec<&str> = EXTRAS.iter().map(|extra| extra.name).collect();
-    let found = EXTRAS.into_iter().find(|extra| extra.name == name);
+    let all = || EXTRAS.into_iter().chain(LATER);
+    let names: Vec<&str> = all().map(|extra| extra.name).collect();
+    let found = all().find(|extra| extra.name == name);
     found.with_context(|| format!("no draw `{name}`; there are {}", names.join(", ")))
 }
 
@@ -170,7 +171,11 @@ fn run(options: &Options) -> Result<bool> {
             }
         }
         // A starved agent loses records, and does not know.
-        for extra in EXTRAS.iter().filter(|_| matches!(options.draws, Draws::Everyday)) {
+        for extra in EXTRAS
+            .iter()
+            .chain(&LATER)
+            .filter(|_| matches!(options.draws, Draws::Everyday))
+        {
             if let Some(shows) = extra.shows {
                 println!("not drawn, {}: {shows}", extra.name);
             }
@@ -406,7 +411,7 @@ const SWAPS: [Swap; 3] = [
 ];
 
 fn is_counted(one: &Judged) -> bool {
-    !matches!(one.played.history.bind, Bind::Unix | Bind::Udp)
+    matches!(one.played.history.bind, Bind::V4 | Bind::V6 | Bind::Any)
 }
 
 impl Judged {

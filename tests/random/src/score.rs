@@ -11,6 +11,7 @@ use nix::libc::SIGKILL;
 use serde_json::Value;
 
 use crate::client::{Attempt, Outcome};
+use crate::history::named as name;
 use crate::history::{Bind, Closes, Deed, Eater, Handling, History, Master, Pool, Program, Reaction, Stop, Target, Wrapper};
 use crate::play::Played;
 use crate::truth::{Stranger, Truth};
@@ -85,7 +86,14 @@ pub fn score(played: &Played, reports: &[Value]) -> Vec<Finding> {
     if let Some(what) = false_clean(&played.history, truth, report) {
         add(Class::FalseClean, what, 0);
     }
-    if let Some(what) = false_quiet(&played.history, truth, report) {
+    // By docs/limits the refused clients of a Unix socket are not seen where the program has a TCP port, too.
+    let of_tcp = truth.of_first_address();
+    let of_clients = if played.history.bind == Bind::TcpAndUnix {
+        &of_tcp
+    } else {
+        truth
+    };
+    if let Some(what) = false_quiet(&played.history, of_clients, report) {
         add(Class::FalseQuiet, what, 0);
     }
     if let Some(what) = wrong_exit(truth, report) {
@@ -225,9 +233,11 @@ fn ends_its_pool(history: &History) -> bool {
     master == Master::Forwards && !drains && !signals_group(history)
 }
 
+/// Another party than the program signals the processes of its pool, too.
 fn signals_group(history: &History) -> bool {
+    let to_all = matches!(history.stop, Stop::Runtime { to_all: true, .. } | Stop::InsideAll { .. });
     let signals = |wrapper: &Wrapper| matches!(wrapper, Wrapper::TiniGroup | Wrapper::DumbInit);
-    history.entry.iter().any(signals)
+    to_all || history.entry.iter().any(signals)
 }
 
 /// The program exited with an error. Where its wrapper hides that, docs/verdicts.md promises to see it of a program with clients that nobody
@@ -246,7 +256,7 @@ fn hidden_failure(history: &History, truth: &Truth) -> Option<String> {
 }
 
 fn is_tcp(history: &History) -> bool {
-    !matches!(history.bind, Bind::Unix | Bind::Udp)
+    !matches!(history.bind, Bind::Unix | Bind::Udp | Bind::TcpAndUnix | Bind::TcpAndUdp)
 }
 
 fn false_quiet(history: &History, truth: &Truth, report: &Value) -> Option<String> {
@@ -289,10 +299,6 @@ fn wrong_exit(truth: &Truth, report: &Value) -> Option<String> {
     let wanted_signal = truth.signal.map(name);
     (code != wanted_code || signal != wanted_signal.as_deref())
         .then(|| format!("reported code {code:?} or signal {signal:?}, by wait(2) {wanted_code:?} or {wanted_signal:?}"))
-}
-
-fn name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string())
 }
 
 /// No request was under way at the exit, by the clients.

@@ -3,7 +3,7 @@ mod blame;
 use serde_json::json;
 
 use super::*;
-use crate::history::Kill;
+use crate::history::{Held, Kill};
 use crate::program::{Doing, Event};
 use crate::truth::{Inside, Stranger};
 
@@ -76,7 +76,10 @@ fn history() -> History {
             kill: Kill::Main,
             frozen: false,
             again_ms: None,
+            to_all: false,
         },
+        probes: None,
+        held: None,
     }
 }
 
@@ -364,4 +367,23 @@ fn a_program_that_was_gone_before_the_stop_is_not_judged() {
     assert!(judged(first(SIGKILL), struck(SIGKILL, 900_000_000)));
     // It has a handler that did not run.
     assert!(judged(first(15), struck(15, 1_850_000_000)));
+}
+
+/// By docs/limits the refused clients of a Unix socket are not seen where the program has a TCP port, too; those of the port are.
+#[test]
+fn the_clients_of_a_second_address_are_excused_alone() {
+    let two = History {
+        bind: Bind::TcpAndUnix,
+        ..history()
+    };
+    let lost_by = |client| Truth {
+        attempts: vec![Attempt {
+            client,
+            ..attempt(Outcome::Refused, 1_990_000_000)
+        }],
+        ..truth()
+    };
+    let quiet = [with("traffic", json!("quiet"))];
+    assert_eq!(classes_of(two.clone(), lost_by(1), &quiet), []);
+    assert_eq!(classes_of(two, lost_by(0), &quiet), [Class::FalseQuiet]);
 }
