@@ -215,7 +215,10 @@ fn under_killed_agents(options: &Options, drawn: &[(Option<u64>, History)], left
         let truth = &played.truth;
         let is_excused = !is_met(truth);
         // Its own end was not observed, and a stop that came later began the termination: counts begin there, by docs/json.md.
-        let is_gone = truth.left().is_some_and(|at| at < truth.began() && !runs.met(at, at));
+        let is_stopped = truth.runtime_sent(|_| true);
+        let is_gone = truth
+            .left()
+            .is_some_and(|at| is_stopped && at < truth.began() && !runs.met(at, at));
         findings.retain(|finding| match finding.class {
             Class::Missing => !is_excused,
             Class::FalseQuiet => !is_gone,

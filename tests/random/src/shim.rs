@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Deed, Exec, Kill, Probes, Stop};
 use crate::program::READY;
 use crate::sockets::{Address, Stream};
-use crate::sys::{boot_now, default_interrupts, emit, found_within, kill};
+use crate::sys::{Process, boot_now, default_interrupts, emit, found_within, kill};
 
 /// For a loaded machine: a guard against a hang, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -215,7 +215,7 @@ struct Shim<'a> {
     again_at: Option<(u64, i32)>,
     probe_at: Option<u64>,
     /// A command that hangs.
-    hanging: Option<u32>,
+    hanging: Option<Process>,
     give_up_at: u64,
     frozen: bool,
     orders_open: bool,
@@ -446,10 +446,7 @@ impl Shim<'_> {
     /// The next command in the container, or the end of one that hangs.
     fn probe(&mut self, probes: Probes) -> Result<()> {
         if let Some(hanging) = self.hanging.take() {
-            match kill(hanging, SIGKILL) {
-                Err(e) if e.raw_os_error() != Some(nix::libc::ESRCH) => return Err(e),
-                _ => {}
-            }
+            hanging.kill()?;
         }
         let me = std::env::current_exe()?.to_string_lossy().into_owned();
         let command = match probes.does {
@@ -460,7 +457,7 @@ impl Shim<'_> {
         };
         let child = self.enter(&command)?;
         if probes.does == Exec::Hangs {
-            self.hanging = child.map(|child| child.id());
+            self.hanging = child.map(|child| Process::of(child.id())).transpose()?;
         }
         Ok(())
     }
