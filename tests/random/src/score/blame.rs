@@ -137,14 +137,14 @@ fn is_answer(exit: &str, history: &History, truth: &Truth) -> bool {
     if truth.program_pid == 0 || sends_on || !truth.is_main() && !is_below_init {
         return true;
     }
-    // Stopped to the end: of all signals only SIGKILL reached it, but what the kernel drops is dropped.
-    let is_held = history.held.is_some_and(|held| held.until_ms.is_none());
-    if is_held && truth.is_main() && history.program.handling == Handling::Default && !history.pid_namespace {
-        return exit == "blocked-stop-signal";
-    }
     // The kernel keeps from PID 1 what it has no handler for.
     let is_kept = history.pid_namespace && truth.is_main();
     let Program { handling, reaction, .. } = history.program;
+    // Stopped to the end: of all signals only SIGKILL reached it, but what the kernel drops is dropped.
+    let is_held = history.held.is_some_and(|held| held.until_ms.is_none());
+    if is_held && handling == Handling::Default && !is_kept {
+        return exit == "blocked-stop-signal";
+    }
     // The init itself did not send it on.
     if !truth.is_main() && matches!(history.stop, Stop::Runtime { frozen: true, .. }) {
         return exit == "blocked-stop-signal";

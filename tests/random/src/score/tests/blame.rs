@@ -76,6 +76,11 @@ fn each_of_the_three_stop_verdicts_is_its_own() {
     };
     assert_eq!(right(&held(false), false, true), ["blocked-stop-signal"]);
     assert_eq!(right(&held(true), false, true), ["ignored-stop-signal"]);
+    let below_tini = History {
+        entry: vec![Wrapper::Tini],
+        ..held(true)
+    };
+    assert_eq!(right(&below_tini, false, false), ["blocked-stop-signal"]);
     // Before its change, or after it.
     let drops = program(Handling::Drops, Reaction::Graceful);
     assert_eq!(right(&drops, false, true), ["ignored-stop-signal", "blocked-stop-signal"]);
