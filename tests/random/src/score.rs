@@ -211,7 +211,7 @@ fn is_gone_before(history: &History, truth: &Truth) -> bool {
     let Program { handling, reaction, .. } = history.program;
     let dies = |signal| match truth.read_signal() {
         true => reaction == Reaction::ReRaise,
-        false => signal == SIGKILL || matches!(handling, Handling::Default | Handling::LateHandler),
+        false => signal == SIGKILL || matches!(handling, Handling::Default | Handling::LateHandler | Handling::Drops),
     };
     let is_struck =
         |by: &Stranger| by.target == Target::Program && truth.life_began() < by.at && by.at < began && dies(by.signal);
