@@ -178,7 +178,9 @@ fn false_clean(history: &History, truth: &Truth, report: &Value) -> Option<Strin
     }
     // By docs/limits a fault that a wrapper hides is seen of a program with TCP sockets, and for 2 s of others.
     let is_old = truth.left().is_some_and(|at| at + WATCHED_NS < truth.ended);
-    if truth.crashed() && truth.code == Some(0) && !is_tcp(history) && is_old && !truth.runtime_sent(|_| true) {
+    // And of one that the first process waits for: PID 1 gets nothing of the end of a daemon.
+    let is_hidden = !is_tcp(history) && is_old || is_orphan(history);
+    if truth.crashed() && truth.code == Some(0) && is_hidden && !truth.runtime_sent(|_| true) {
         return None;
     }
     let how = match (truth.crashed(), truth.read_signal()) {
@@ -249,10 +251,15 @@ fn hidden_failure(history: &History, truth: &Truth) -> Option<String> {
     let is_of_stop = |code: i32| history.stop.signals().iter().any(|signal| 128 + signal == code);
     let is_hidden = truth.code.is_some_and(|code| code == 0 || is_of_stop(code));
     let has_clients = is_tcp(history) && truth.count(&[Outcome::Answered]) > 0;
-    let is_orphan = |wrapper: &Wrapper| matches!(wrapper, Wrapper::DoubleFork | Wrapper::Service);
     // 128 + n may be the code of a signal that its wrapper sent.
-    let is_seen = !is_stopped && has_clients && code <= 128 && !history.entry.iter().any(is_orphan);
+    let is_seen = !is_stopped && has_clients && code <= 128 && !is_orphan(history);
     (truth.is_main() || !is_hidden || is_seen).then(|| format!("reported `clean`, and the program exited with {code}"))
+}
+
+/// A daemon, which no wrapper waits for.
+fn is_orphan(history: &History) -> bool {
+    let leaves = |wrapper: &Wrapper| matches!(wrapper, Wrapper::DoubleFork | Wrapper::Service);
+    history.entry.iter().any(leaves)
 }
 
 fn is_tcp(history: &History) -> bool {

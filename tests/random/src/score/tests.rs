@@ -387,3 +387,27 @@ fn the_clients_of_a_second_address_are_excused_alone() {
     assert_eq!(classes_of(two.clone(), lost_by(1), &quiet), []);
     assert_eq!(classes_of(two, lost_by(0), &quiet), [Class::FalseQuiet]);
 }
+
+/// By docs/limits the crash of a daemon, which nobody waits for, is not seen; that of a wrapper's own child is.
+#[test]
+fn the_crash_of_a_daemon_may_be_hidden_by_a_shell_that_exits_with_0() {
+    let below = |entry: &[Wrapper]| History {
+        entry: entry.to_vec(),
+        stop: Stop::Fault,
+        ..history()
+    };
+    let crashed = Truth {
+        program_pid: 250,
+        sent: Vec::new(),
+        log: vec![(1, Event::Listening { pid: 250 }), (1_900_000_000, Event::Crashing)],
+        ..truth()
+    };
+    let mut report = with("cause", json!("completed"));
+    report["stop"] = Value::Null;
+    let report = [report];
+    assert_eq!(
+        classes_of(below(&[Wrapper::ShZero, Wrapper::DoubleFork]), crashed.clone(), &report),
+        []
+    );
+    assert_eq!(classes_of(below(&[Wrapper::ShZero]), crashed, &report), [Class::FalseClean]);
+}
