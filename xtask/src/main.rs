@@ -62,7 +62,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        flags: "[--unprivileged] [--times] [--only PROGRAM,... [--tests TEST,...] | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev | --size] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--all-draws | --draw NAME] [--history JSON] [--self-test | --kill-agents | --starve] | faults [NAME...]",
+        flags: "[--unprivileged] [--times] [--only PROGRAM,... [--tests TEST,...] | --only timing] [--repeat RUNS] [--loops N] | cluster [STORY...] | oldest | kernels ... | fresh [--run COMMAND] | image [--dev | --size] | release [--dev] [--one-arch] [--windows] | platforms | deb [--dev] | systemd [--dev] [--debian 11|13] [CASE...] | runtimes [--dev] [CASE...] | oom [--dev] [CASE...] | programs [STORY...] | journal [KILLS] | random [N] [--seed S] [--kernels KERNEL,...] [--all-draws | --draw NAME] [--history JSON] [--self-test | --kill-agents [--keep] | --starve] | faults [NAME...]",
         about: "everything that CI checks: format, clippy, unit, property, live probe, story, Jaeger and API server tests (root); \
                 --times: also where the time went, by step, test program and test; --only: these test programs, without format and clippy (timing: those that a loaded machine can disturb); --tests: of them, the tests with these names; \
                 --repeat: so many runs in a row, beside so many busy loops (--loops), without a retry, with a row in docs/tiers.md; \
@@ -81,7 +81,8 @@ const TASKS: &[Task] = &[
                 random: N (200) histories drawn from the seed S (by default another each time), played by real processes with clients, and compared with the processes' own logs; \
                 a failing history is printed with its seed and shrunk; --history plays one again; --self-test swaps the truths of pairs, \
                 and must report each; --all-draws: also what shows a known fault; --draw: each history has this draw; \
-                --kill-agents: one agent after the other with a journal, each killed after 4 to 9 s; \
+                --kernels: the same histories on each of these kernels, in emulated machines, 40 by default, without root; \
+                --kill-agents: one agent after the other with a journal, each killed after 4 to 9 s (--keep: journal and log stay); \
                 --starve: an agent that is stopped and continued all the time (root); \
                 faults: whether the tests find deliberate faults of the product, one at a time, in a copy of the checkout in target/faults (root)",
         run: test::task,
@@ -90,7 +91,8 @@ const TASKS: &[Task] = &[
         name: "prove",
         flags: prove::FLAGS,
         about: "run tiers of tests, and write the result, date, kernel and commit of each into docs/tiers.md; --quick: those within a \
-                quarter of an hour",
+                quarter of an hour; claims: run what proves each claim of the README, of SECURITY.md and of the threat model, and write \
+                docs/proof.md (--quick: those of less than five minutes each; --only: those with this text in their command)",
         run: prove::task,
     },
     Task {

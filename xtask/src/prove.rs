@@ -1,5 +1,9 @@
 //! The last result of each tier of tests, in `docs/tiers.md`: run here, and written from what the tier printed. And the last runs in a row
-//! ([`crate::in_a_row`]).
+//! ([`crate::in_a_row`]). And the proof of each claim ([`proof`]).
+
+mod attacks;
+mod claims;
+mod proof;
 
 use std::{
     fs,
@@ -7,12 +11,12 @@ use std::{
     process::{Command, ExitCode, ExitStatus, Stdio},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use pico_args::Arguments;
 
 use crate::{done, shell};
 
-pub const FLAGS: &str = "--quick | --all | TIER...";
+pub const FLAGS: &str = "--quick | --all | TIER... | claims [--quick] [--only TEXT]";
 
 const PAGE: &str = "docs/tiers.md";
 
@@ -82,6 +86,18 @@ const TIERS: &[Tier] = &[
     tier("fresh", "test fresh", false, "the README's commands in a minimal Debian"),
     tier("random", "test random", false, "200 random histories against an oracle"),
     tier(
+        "random-killed",
+        "test random 200 --kill-agents",
+        false,
+        "200 random histories, while agents are killed every 4 to 9 s",
+    ),
+    tier(
+        "random-kernels",
+        "test random 40 --kernels 5.10,6.1,6.12,7.3",
+        false,
+        "40 random histories on each of these kernels, in emulated machines",
+    ),
+    tier(
         "faults",
         "test faults",
         false,
@@ -92,11 +108,20 @@ const TIERS: &[Tier] = &[
 
 pub fn task(mut args: Arguments) -> Result<ExitCode> {
     let (quick, all) = (args.contains("--quick"), args.contains("--all"));
+    let only: Option<String> = args.opt_value_from_str("--only")?;
     let mut names: Vec<String> = Vec::new();
     while let Some(name) = args.opt_free_from_str().context("reading the name of a tier")? {
         names.push(name);
     }
     done(args)?;
+    if names == ["claims"] {
+        ensure!(
+            !all,
+            "`claims` runs all of them, or with --quick those of less than five minutes each"
+        );
+        return proof::task(quick, only.as_deref());
+    }
+    ensure!(only.is_none(), "--only is for `claims`");
     if let Some(unknown) = names.iter().find(|name| !TIERS.iter().any(|tier| tier.name == **name)) {
         let known: Vec<&str> = TIERS.iter().map(|tier| tier.name).collect();
         bail!("no tier `{unknown}`; the tiers are {}", known.join(", "));
@@ -180,8 +205,14 @@ pub fn stamp() -> Result<Stamp> {
         git
     };
     let mut commit = shell::read(git().args(["describe", "--always"]))?;
-    let others = format!(":(exclude){PAGE}");
-    if !shell::read(git().args(["status", "--porcelain", "--untracked-files=no", "--", ".", &others]))?.is_empty() {
+    let others = [PAGE, proof::PAGE].map(|page| format!(":(exclude){page}"));
+    if !shell::read(
+        git()
+            .args(["status", "--porcelain", "--untracked-files=no", "--", "."])
+            .args(others),
+    )?
+    .is_empty()
+    {
         commit += DIRTY;
     }
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("reading the kernel's release")?;
@@ -200,28 +231,35 @@ struct Outcome {
 
 fn run(tier: &Tier, stamp: &Stamp) -> Result<Outcome> {
     let [date, kernel, commit] = stamp.clone();
+    let (lines, status) = printed(&tier.command.split(' ').collect::<Vec<_>>())?;
+    let totals = lines.iter().rev().find_map(|line| closing(line));
+    Ok(Outcome {
+        succeeded: status.success(),
+        cells: [result(totals, status), date, kernel, commit],
+    })
+}
+
+/// Runs a task of xtask; the lines that it prints, which are printed here, too.
+fn printed(words: &[&str]) -> Result<(Vec<String>, ExitStatus)> {
     let mut cargo = shell::cargo();
-    cargo
-        .args(["run", "--quiet", "--package", "xtask", "--"])
-        .args(tier.command.split(' '));
-    shell::log(format_args!("tier {}: cargo xtask {}", tier.name, tier.command));
+    cargo.args(["run", "--quiet", "--package", "xtask", "--"]).args(words);
+    shell::log(format_args!("cargo xtask {}", words.join(" ")));
     let mut child = cargo
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .context("running cargo")?;
     let output = BufReader::new(child.stdout.take().context("the pipe that was just asked for")?);
-    let mut totals = None;
-    for line in output.lines() {
-        let line = line.context("reading what the tier prints")?;
+    let mut lines = Vec::new();
+    // Not always UTF-8: a process of a story writes any bytes.
+    for line in output.split(b'\n') {
+        let line = line.context("reading what the task prints")?;
+        let line = String::from_utf8_lossy(&line).into_owned();
         println!("{line}");
-        totals = closing(&line).or(totals);
+        lines.push(line);
     }
-    let status = child.wait().context("waiting for the tier")?;
-    Ok(Outcome {
-        succeeded: status.success(),
-        cells: [result(totals, status), date, kernel, commit],
-    })
+    let status = child.wait().context("waiting for the task")?;
+    Ok((lines, status))
 }
 
 /// The totals, if this is a closing line of `cargo xtask test`: `12 passed, 0 failed, 1 skipped`. A tier with goals has

@@ -22,7 +22,8 @@ use crate::udp;
 pub struct Order {
     /// A process in the network namespace.
     pub network_of: u32,
-    pub server: Address,
+    /// One client after the other has one of these.
+    pub servers: Vec<Address>,
     pub clients: Vec<Client>,
 }
 
@@ -94,7 +95,7 @@ pub fn main(order: &str) -> Result<i32> {
         .map(|(index, &client)| {
             let player = Player {
                 index,
-                server: order.server.clone(),
+                server: order.servers[index % order.servers.len()].clone(),
                 over: Arc::clone(&over),
                 settled: false,
             };

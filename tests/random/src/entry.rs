@@ -19,7 +19,7 @@ pub fn command(entry: &[Wrapper], me: &str, directory: &Path, program: Vec<Strin
 }
 
 fn wrapped(wrapper: Wrapper, me: &str, files: &Path, inner: Vec<String>) -> Result<Vec<String>> {
-    const SIGNALS: &str = "TERM INT QUIT USR1";
+    const SIGNALS: &str = "TERM INT QUIT USR1 HUP WINCH 37";
     let trap = |action: &str| sh(&format!("trap '{action}' {SIGNALS}; \"$@\" & c=$!; wait $c; exit $?"));
     if wrapper.supervises() {
         return supervised(wrapper, files, &inner);
@@ -38,6 +38,7 @@ fn wrapped(wrapper: Wrapper, me: &str, files: &Path, inner: Vec<String>) -> Resu
         Wrapper::DumbInitChild => words(&["dumb-init", "-c", "--"]),
         Wrapper::Setsid => words(&["setsid", "--wait"]),
         Wrapper::DoubleFork => words(&[me, "double-fork"]),
+        Wrapper::PidNamespace => words(&["unshare", "--pid", "--fork"]),
         Wrapper::Service => {
             let mut outer = sh("\"$@\"; sleep 1000 & wait");
             outer.extend(words(&[me, "double-fork"]));
@@ -94,6 +95,11 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// Whether this machine has the program of `wrapper`.
 pub fn is_here(wrapper: Wrapper) -> bool {
+    missing(wrapper).is_none()
+}
+
+/// The program of `wrapper`, if this machine lacks it.
+pub fn missing(wrapper: Wrapper) -> Option<&'static str> {
     let program = match wrapper {
         Wrapper::Tini | Wrapper::TiniGroup => "tini",
         Wrapper::DumbInit | Wrapper::DumbInitChild => "dumb-init",
@@ -101,11 +107,13 @@ pub fn is_here(wrapper: Wrapper) -> bool {
         Wrapper::S6 => "s6-svscan",
         Wrapper::Supervisord => "supervisord",
         Wrapper::Setsid | Wrapper::DoubleFork | Wrapper::Service => "setsid",
-        _ => return true,
+        Wrapper::PidNamespace => "unshare",
+        _ => return None,
     };
-    ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"]
+    let is_here = ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"]
         .iter()
-        .any(|dir| Path::new(dir).join(program).is_file())
+        .any(|dir| Path::new(dir).join(program).is_file());
+    (!is_here).then_some(program)
 }
 
 #[cfg(test)]

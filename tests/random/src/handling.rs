@@ -1,12 +1,12 @@
 //! How the program handles its stop signals.
 
 use std::fs::File;
-use std::io::{PipeReader, Result, Write as _};
+use std::io::{Error, PipeReader, Result, Write as _};
 use std::os::fd::IntoRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use nix::libc;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::history::{Handling, Program, Reaction};
@@ -20,7 +20,10 @@ static CRASHES: AtomicBool = AtomicBool::new(false);
 
 /// Whether the log of a signal is the handler's.
 pub fn logs_itself(handling: Handling) -> bool {
-    matches!(handling, Handling::Handler | Handling::LateHandler)
+    matches!(
+        handling,
+        Handling::Handler | Handling::LateHandler | Handling::Drops | Handling::IgnoresLater | Handling::Unblocks
+    )
 }
 
 /// Sets up what `program` does about `signals`; the number of each that it reads comes out of the pipe, a byte, if it reads any. A
@@ -30,26 +33,28 @@ pub fn logs_itself(handling: Handling) -> bool {
 /// A system call fails.
 pub fn install(program: &Program, signals: &[i32], log: Option<&File>) -> Result<Option<PipeReader>> {
     let (reader, mut writer) = std::io::pipe()?;
-    let signals: Vec<Signal> = signals.iter().filter_map(|signal| Signal::try_from(*signal).ok()).collect();
-    let set: SigSet = signals.iter().copied().collect();
+    let set = mask(signals);
     match program.handling {
         Handling::Default => return Ok(None),
         Handling::Ignored => {
-            set_all(&signals, SigHandler::SigIgn)?;
+            set_all(signals, libc::SIG_IGN)?;
             return Ok(None);
         }
         Handling::Blocked => {
             set.thread_block()?;
             return Ok(None);
         }
-        Handling::Handler | Handling::LateHandler => {
+        Handling::Handler | Handling::LateHandler | Handling::Drops | Handling::IgnoresLater | Handling::Unblocks => {
+            if program.handling == Handling::Unblocks {
+                set.thread_block()?;
+            }
             PIPE.store(writer.into_raw_fd(), Ordering::Relaxed);
             if let Some(log) = log {
                 LOG.store(log.try_clone()?.into_raw_fd(), Ordering::Relaxed);
             }
             RAISES_AGAIN.store(program.reaction == Reaction::ReRaise, Ordering::Relaxed);
             CRASHES.store(program.reaction == Reaction::Crash, Ordering::Relaxed);
-            set_all(&signals, SigHandler::Handler(entered))?;
+            set_all(signals, entered as *const () as libc::sighandler_t)?;
         }
         Handling::SignalFd => {
             set.thread_block()?;
@@ -65,8 +70,8 @@ pub fn install(program: &Program, signals: &[i32], log: Option<&File>) -> Result
         Handling::SigWait => {
             set.thread_block()?;
             std::thread::spawn(move || {
-                while let Ok(signal) = set.wait() {
-                    let _ = writer.write_all(&[byte(signal as i32)]);
+                while let Some(signal) = wait(&set) {
+                    let _ = writer.write_all(&[byte(signal)]);
                 }
             });
         }
@@ -74,13 +79,53 @@ pub fn install(program: &Program, signals: &[i32], log: Option<&File>) -> Result
     Ok(Some(reader))
 }
 
-fn set_all(signals: &[Signal], handler: SigHandler) -> Result<()> {
+/// What the program changes some time after its start.
+///
+/// # Errors
+/// A system call fails.
+pub fn change(handling: Handling, signals: &[i32]) -> Result<()> {
+    match handling {
+        Handling::Drops => set_all(signals, libc::SIG_DFL),
+        Handling::IgnoresLater => set_all(signals, libc::SIG_IGN),
+        Handling::Unblocks => Ok(mask(signals).thread_unblock()?),
+        _ => Ok(()),
+    }
+}
+
+/// Of any signals, the real-time ones included.
+fn mask(signals: &[i32]) -> SigSet {
+    let mut set = SigSet::empty();
+    #[expect(unsafe_code, reason = "nix's sets have no real-time signals")]
+    // SAFETY: the set is initialised, and sigaddset refuses a number that is none.
+    unsafe {
+        let raw = std::ptr::from_mut(&mut set).cast::<libc::sigset_t>();
+        for signal in signals {
+            libc::sigaddset(raw, *signal);
+        }
+    }
+    set
+}
+
+/// sigwait(3).
+fn wait(set: &SigSet) -> Option<i32> {
+    let mut signal = 0;
+    #[expect(unsafe_code, reason = "nix's sigwait has no real-time signals")]
+    // SAFETY: both are valid for the call.
+    let done = unsafe { libc::sigwait(set.as_ref(), &raw mut signal) };
+    (done == 0).then_some(signal)
+}
+
+fn set_all(signals: &[i32], handler: libc::sighandler_t) -> Result<()> {
     for signal in signals {
-        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        #[expect(unsafe_code, reason = "installing a signal handler is")]
-        // SAFETY: the handler calls only what signal-safety(7) allows, and atomics.
+        #[expect(unsafe_code, reason = "installing a signal handler is, and nix has no real-time signals")]
+        // SAFETY: the handler calls only what signal-safety(7) allows, and atomics; a zeroed action has an empty mask.
         unsafe {
-            sigaction(*signal, &action)?;
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler;
+            action.sa_flags = libc::SA_RESTART;
+            if libc::sigaction(*signal, &raw const action, std::ptr::null_mut()) != 0 {
+                return Err(Error::last_os_error());
+            }
         }
     }
     Ok(())
@@ -93,13 +138,11 @@ extern "C" fn entered(signal: libc::c_int) {
         log(format_args!("\"event\":\"crashing\""));
         fault();
     }
-    if RAISES_AGAIN.load(Ordering::Relaxed)
-        && let Ok(signal) = Signal::try_from(signal)
-    {
+    if RAISES_AGAIN.load(Ordering::Relaxed) {
         log(format_args!("\"event\":\"raising\""));
         // As language runtimes do it: the signal is delivered when the handler returns.
-        let _ = set_all(&[signal], SigHandler::SigDfl);
-        let _ = raise(signal);
+        let _ = set_all(&[signal], libc::SIG_DFL);
+        raise(signal);
         return;
     }
     put(PIPE.load(Ordering::Relaxed), &[byte(signal)]);
@@ -110,11 +153,18 @@ extern "C" fn entered(signal: libc::c_int) {
 /// # Errors
 /// A system call fails.
 pub fn raise_again(signal: i32) -> Result<()> {
-    let signal = Signal::try_from(signal)?;
-    set_all(&[signal], SigHandler::SigDfl)?;
-    [signal].into_iter().collect::<SigSet>().thread_unblock()?;
-    raise(signal)?;
+    set_all(&[signal], libc::SIG_DFL)?;
+    mask(&[signal]).thread_unblock()?;
+    raise(signal);
     Ok(())
+}
+
+fn raise(signal: i32) {
+    #[expect(unsafe_code, reason = "nix has no real-time signals")]
+    // SAFETY: raise(3) takes an integer.
+    unsafe {
+        libc::raise(signal);
+    }
 }
 
 fn byte(signal: i32) -> u8 {

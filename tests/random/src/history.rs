@@ -20,6 +20,35 @@ pub struct History {
     /// From the first answers to the begin of the end.
     pub lead_ms: u32,
     pub stop: Stop,
+    /// What somebody runs in the container again and again.
+    #[serde(default)]
+    pub probes: Option<Probes>,
+    /// What keeps the program from running, from before the stop on.
+    #[serde(default)]
+    pub held: Option<Held>,
+}
+
+/// Commands in the container, started from outside: probes of the kubelet, or a person's sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probes {
+    pub every_ms: u32,
+    pub does: Exec,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exec {
+    True,
+    False,
+    /// Connects to the server, and closes.
+    Connects,
+    /// Is killed after a while, by who started it.
+    Hangs,
+}
+
+/// A stranger stops the program by SIGSTOP, and continues it so long after the stop signal, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub until_ms: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +90,8 @@ pub enum Wrapper {
         ms: u32,
         zero: bool,
     },
+    /// A pid namespace of its own, `unshare --pid --fork`.
+    PidNamespace,
 }
 
 /// The server's address.
@@ -74,6 +105,9 @@ pub enum Bind {
     Unix,
     /// A datagram for a request, one for the answer.
     Udp,
+    /// Two addresses, as of `V4` and of `Unix`; a client uses one of them.
+    TcpAndUnix,
+    TcpAndUdp,
 }
 
 /// A server of HTTP/1.1. The request has the time that the answer takes.
@@ -130,6 +164,12 @@ pub enum Handling {
     SignalFd,
     /// sigwait(3) in a thread.
     SigWait,
+    /// A handler that the program removes some time after its start: the default action from then on.
+    Drops,
+    /// The same, and ignored from then on.
+    IgnoresLater,
+    /// A handler, behind a mask that the program removes some time after its start.
+    Unblocks,
 }
 
 /// What the program does after it read the signal.
@@ -188,6 +228,9 @@ pub enum Stop {
         /// The same signal once more, so long after the first.
         #[serde(default)]
         again_ms: Option<u32>,
+        /// To each process of the container.
+        #[serde(default)]
+        to_all: bool,
     },
     /// SIGKILL without a stop signal.
     Force(Kill),
@@ -195,6 +238,8 @@ pub enum Stop {
     Stranger { signal: i32, target: Target },
     /// A process of the container's own cgroup, started from outside, signals the first process: `docker exec … kill 1`.
     Inside { signal: i32 },
+    /// The same, all processes of the pid namespace: `docker exec … kill -1`.
+    InsideAll { signal: i32 },
     /// The program exits by itself, with its code.
     Exit,
     /// The program has a fault.
@@ -240,6 +285,38 @@ pub enum Target {
     Program,
 }
 
+impl History {
+    /// For a machine that is so many times slower: what the parties of the history wait for takes as many times longer. Not what a wrapper
+    /// lingers, which the product's own times are to be crossed by.
+    pub fn slowed(mut self, times: u32) -> History {
+        self.lead_ms *= times;
+        if let Reaction::Slow { ms } = &mut self.program.reaction {
+            *ms *= times;
+        }
+        for client in &mut self.clients {
+            if let Client::Short { every_ms, answer_ms } | Client::KeepAlive { every_ms, answer_ms } = client {
+                *every_ms *= times;
+                *answer_ms *= times;
+            }
+        }
+        if let Some(probes) = &mut self.probes {
+            probes.every_ms *= times;
+        }
+        if let Some(Held { until_ms: Some(ms) }) = &mut self.held {
+            *ms *= times;
+        }
+        match &mut self.stop {
+            Stop::Runtime { grace_ms, again_ms, .. } => {
+                *grace_ms *= times;
+                *again_ms = again_ms.map(|ms| ms * times);
+            }
+            Stop::Two { after_ms, .. } => *after_ms *= times,
+            _ => {}
+        }
+        self
+    }
+}
+
 impl Stop {
     /// All that happens, in order; none of it is the runtime's last kill.
     pub fn deeds(self) -> Vec<Deed> {
@@ -247,7 +324,7 @@ impl Stop {
             Stop::Runtime { signal, .. } => vec![Deed::Runtime(signal)],
             Stop::Force(_) => vec![Deed::Runtime(SIGKILL)],
             Stop::Stranger { signal, target } => vec![Deed::Stranger { signal, target }],
-            Stop::Inside { signal } => vec![Deed::Inside(signal)],
+            Stop::Inside { signal } | Stop::InsideAll { signal } => vec![Deed::Inside(signal)],
             Stop::Exit => vec![Deed::Exit],
             Stop::Fault => vec![Deed::Fault],
             Stop::Two { first, second, .. } => vec![first, second],
@@ -278,8 +355,14 @@ impl Deed {
     }
 }
 
-fn named(signal: i32) -> String {
-    Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string())
+/// As the reports have it.
+pub fn named(signal: i32) -> String {
+    const FIRST_OF_REAL_TIME: i32 = 34;
+    match Signal::try_from(signal) {
+        Ok(signal) => signal.to_string(),
+        Err(_) if signal > FIRST_OF_REAL_TIME => format!("SIGRTMIN+{}", signal - FIRST_OF_REAL_TIME),
+        Err(_) => "SIGRTMIN".to_owned(),
+    }
 }
 
 impl Display for History {
@@ -316,6 +399,14 @@ impl Display for History {
             " [{space}, {network}]; clients {:?}; after {} ms ",
             self.clients, self.lead_ms
         )?;
+        if let Some(Probes { every_ms, does }) = self.probes {
+            write!(f, "with a command each {every_ms} ms ({does:?}), ")?;
+        }
+        match self.held {
+            Some(Held { until_ms: Some(ms) }) => write!(f, "while the program is stopped for {ms} ms, ")?,
+            Some(_) => f.write_str("while the program is stopped, ")?,
+            None => {}
+        }
         match self.stop {
             Stop::Runtime {
                 signal,
@@ -323,16 +414,22 @@ impl Display for History {
                 kill,
                 frozen,
                 again_ms,
+                to_all,
             } => {
+                let all = if to_all { " to all processes" } else { "" };
                 let frozen = if frozen { "frozen, then " } else { "" };
                 let again = again_ms.map_or_else(String::new, |ms| format!("again after {ms} ms, "));
                 let signal = named(signal);
-                write!(f, "{frozen}the runtime's {signal}, {again}{grace_ms} ms, kill of {kill:?}")
+                write!(
+                    f,
+                    "{frozen}the runtime's {signal}{all}, {again}{grace_ms} ms, kill of {kill:?}"
+                )
             }
             Stop::Force(kill) => write!(f, "the runtime's kill of {kill:?}"),
             Stop::Two { first, after_ms, second } => {
                 write!(f, "{}, after {after_ms} ms {}", first.shown(), second.shown())
             }
+            Stop::InsideAll { signal } => write!(f, "{} from inside to all processes", named(signal)),
             Stop::Oom(eater) => write!(f, "memory runs out, taken by {eater:?}"),
             other => other.deeds().iter().try_for_each(|deed| f.write_str(&deed.shown())),
         }
@@ -370,6 +467,7 @@ impl Wrapper {
             Wrapper::DumbInit => "dumb-init",
             Wrapper::DumbInitChild => "dumb-init -c",
             Wrapper::Setsid => "setsid --wait",
+            Wrapper::PidNamespace => "unshare --pid --fork",
             Wrapper::DoubleFork => "double fork",
             Wrapper::Runit => "runsvdir",
             Wrapper::S6 => "s6-svscan",

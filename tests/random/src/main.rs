@@ -41,6 +41,8 @@ fn main() -> ExitCode {
         ["init", ..] if words.len() > 1 => shim::init(&args[1..]),
         ["double-fork", ..] if words.len() > 1 => shim::double_fork(&args[1..]),
         ["stranger", deed] => stranger(deed),
+        ["everybody", signal] => shim::everybody(signal),
+        ["probe", server] => shim::probe(server),
         _ => return run::main(&args),
     };
     match code {

@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-use crate::history::{Bind, Deed, History, Stop, Target, Wrapper};
+use crate::history::{Bind, Deed, Held, History, Stop, Target, Wrapper};
 use crate::program::{End, GO, LOG, ORDER};
 use crate::sockets::Address;
-use crate::sys::{boot_now, random_hex};
+use crate::sys::{boot_now, found_within, random_hex};
 use crate::truth::{Stranger, Truth};
 use crate::{client, entry, program, shim};
 
@@ -22,8 +22,9 @@ use crate::{client, entry, program, shim};
 const GOES_ON: Duration = Duration::from_millis(700);
 /// Longest wait for one event of a player on a busy machine.
 const LONGEST: Duration = Duration::from_secs(120);
-/// From the start until the runtime ends what nothing else has ended; without the time until the stop.
+/// From the stop until the runtime ends what nothing else has ended; and from the end of a grace on.
 const PATIENCE_MS: u32 = 2_500;
+const PATIENCE_AFTER_GRACE_MS: u32 = 1_000;
 
 /// From the moment in which memory is taken to the stop of what is left.
 const STOP_AFTER_OOM: Duration = Duration::from_millis(800);
@@ -35,6 +36,9 @@ pub struct Stage {
     slice: PathBuf,
     memory: Memory,
     directory: PathBuf,
+    /// How many times slower than a usual machine this one is.
+    slow: u32,
+    keeps: bool,
 }
 
 /// A history that was played.
@@ -58,7 +62,7 @@ enum Line {
 impl Stage {
     /// # Errors
     /// No cgroup v2, or no room for files.
-    pub fn new() -> Result<Stage> {
+    pub fn new(slow: u32) -> Result<Stage> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("reading the mounts")?;
         let v2 = mounts
             .lines()
@@ -76,7 +80,15 @@ impl Stage {
             slice,
             memory,
             directory,
+            slow,
+            keeps: false,
         })
+    }
+
+    /// The directory stays; where it is.
+    pub fn keep(&mut self) -> &Path {
+        self.keeps = true;
+        &self.directory
     }
 
     /// For files of the run.
@@ -113,7 +125,9 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
+        if !self.keeps {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
         let _ = fs::remove_dir(&self.slice);
         if let Memory::V1(slice) = &self.memory {
             let _ = fs::remove_dir(slice);
@@ -169,7 +183,7 @@ struct Play<'a> {
     stage: &'a Stage,
     history: &'a History,
     directory: &'a Path,
-    called: Address,
+    called: Vec<Address>,
     shim: Child,
     clients: Option<Child>,
     /// A writer that is there before the program is, and until the container is gone.
@@ -183,16 +197,20 @@ struct Play<'a> {
 impl<'a> Play<'a> {
     fn new(stage: &'a Stage, history: &'a History, container: &str, directory: &'a Path, port: u16) -> Result<Play<'a>> {
         let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
-        let (listen, called) = match history.bind {
-            Bind::V4 => (Address::Tcp(v4.parse()?), Address::Tcp(v4.parse()?)),
-            Bind::V6 => (Address::Tcp(v6.parse()?), Address::Tcp(v6.parse()?)),
-            Bind::Any => (Address::Tcp(format!("[::]:{port}").parse()?), Address::Tcp(v4.parse()?)),
-            Bind::Unix => (
-                Address::Unix(directory.join("socket")),
-                Address::Unix(directory.join("socket")),
-            ),
-            Bind::Udp => (Address::Udp(v4.parse()?), Address::Udp(v4.parse()?)),
+        let unix = || Address::Unix(directory.join("socket"));
+        let (tcp, udp) = (Address::Tcp(v4.parse()?), Address::Udp(v4.parse()?));
+        let (listen, also) = match history.bind {
+            Bind::V4 => (tcp.clone(), None),
+            Bind::V6 => (Address::Tcp(v6.parse()?), None),
+            Bind::Any => (Address::Tcp(format!("[::]:{port}").parse()?), None),
+            Bind::Unix => (unix(), None),
+            Bind::Udp => (udp, None),
+            Bind::TcpAndUnix => (tcp.clone(), Some(unix())),
+            Bind::TcpAndUdp => (tcp.clone(), Some(udp)),
         };
+        // Clients of all addresses go by IPv4.
+        let first = if history.bind == Bind::Any { tcp } else { listen.clone() };
+        let called: Vec<Address> = [first].into_iter().chain(also.clone()).collect();
         let mut signals = vec![nix::libc::SIGTERM];
         signals.extend(history.stop.signals());
         signals.sort_unstable();
@@ -201,6 +219,7 @@ impl<'a> Play<'a> {
             program: history.program,
             signals,
             listen,
+            also,
             end: match (history.stop, history.stop.deeds().first()) {
                 (Stop::Oom(eater), _) => Some(End::Eat(eater)),
                 (_, Some(Deed::Exit)) => Some(End::Exit),
@@ -232,6 +251,8 @@ impl<'a> Play<'a> {
             pid_namespace: history.pid_namespace,
             own_network: history.own_network,
             stop: history.stop,
+            probes: history.probes,
+            server: called[0].clone(),
             patience_ms: u32::try_from(LONGEST.as_millis()).unwrap_or(u32::MAX),
         };
         let mut shim = player(&stage.me, "shim", &serde_json::to_string(&order)?)?;
@@ -259,13 +280,16 @@ impl<'a> Play<'a> {
         if self.within(truth, lead, |truth| truth.ended != 0)? {
             return self.pass(truth, GOES_ON);
         }
+        if self.history.held.is_some() && truth.program_pid != 0 {
+            self.hold(truth.program_pid, nix::libc::SIGSTOP)?;
+        }
         match self.history.stop {
-            Stop::Runtime { .. } | Stop::Force(_) | Stop::Inside { .. } => self.order("stop")?,
+            Stop::Runtime { .. } | Stop::Force(_) | Stop::Inside { .. } | Stop::InsideAll { .. } => self.order("stop")?,
             Stop::Exit | Stop::Fault => fs::write(self.directory.join(GO), "")?,
             Stop::Oom(_) => {
                 fs::write(self.directory.join(GO), "")?;
                 // What is left is stopped.
-                if !self.within(truth, STOP_AFTER_OOM, |truth| truth.ended != 0)? {
+                if !self.within(truth, STOP_AFTER_OOM * self.stage.slow, |truth| truth.ended != 0)? {
                     self.order("stop")?;
                 }
             }
@@ -277,9 +301,18 @@ impl<'a> Play<'a> {
                 }
             }
         }
+        if let Some(Held { until_ms: Some(ms) }) = self.history.held
+            && !self.within(truth, Duration::from_millis(ms.into()), |truth| truth.ended != 0)?
+        {
+            self.hold(truth.program_pid, nix::libc::SIGCONT)?;
+        }
         let lingers = |wrapper: &Wrapper| if let Wrapper::Lingers { ms, .. } = wrapper { *ms } else { 0 };
         let lingers: u32 = self.history.entry.iter().map(lingers).sum();
-        let patience = Duration::from_millis((PATIENCE_MS + lingers).into());
+        let grace = match self.history.stop {
+            Stop::Runtime { grace_ms, .. } => grace_ms + PATIENCE_AFTER_GRACE_MS,
+            _ => 0,
+        };
+        let patience = Duration::from_millis((PATIENCE_MS.max(grace) + lingers).into());
         if !self.within(truth, patience, |truth| truth.ended != 0)? {
             // Nothing of the history has ended it: the runtime does.
             let _ = self.order("kill");
@@ -303,7 +336,7 @@ impl<'a> Play<'a> {
         }
         let order = client::Order {
             network_of: truth.shim_pid,
-            server: self.called.clone(),
+            servers: self.called.clone(),
             clients: self.history.clients.clone(),
         };
         let mut clients = player(&self.stage.me, "clients", &serde_json::to_string(&order)?)?;
@@ -338,6 +371,15 @@ impl<'a> Play<'a> {
                 signal,
                 target,
             });
+        }
+        Ok(())
+    }
+
+    /// By a process of its own, as a debugger's user does: no deed that ends anything. Of SIGSTOP returns once every thread has stopped.
+    fn hold(&self, program: u32, signal: i32) -> Result<()> {
+        player(&self.stage.me, "stranger", &format!("{program} {signal}"))?.wait()?;
+        if signal == nix::libc::SIGSTOP {
+            found_within(LONGEST, || anyhow::Ok(is_stopped(program).then_some(())))?.context("the program does not stop")?;
         }
         Ok(())
     }
@@ -414,6 +456,18 @@ impl<'a> Play<'a> {
             end(player);
         }
     }
+}
+
+/// Every thread, or the process is gone.
+fn is_stopped(program: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{program}/task")) else {
+        return true;
+    };
+    let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    threads
+        .flatten()
+        .filter_map(|thread| state(fs::read_to_string(thread.path().join("stat")).ok()?))
+        .all(|state| matches!(state, 'T' | 'Z' | 'X'))
 }
 
 fn end(mut player: Child) {

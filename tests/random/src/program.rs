@@ -29,6 +29,8 @@ pub struct Order {
     /// The signals that ask it to stop.
     pub signals: Vec<i32>,
     pub listen: Address,
+    /// A second address.
+    pub also: Option<Address>,
     pub end: Option<End>,
 }
 
@@ -102,7 +104,7 @@ pub const READY: &str = "ready";
 
 /// How often it looks for the file `go`.
 const LOOK_MS: u16 = 10;
-/// When a late handler is installed, after the start.
+/// When a late handler is installed, after the start, or an early one changed.
 const LATE_NS: u64 = 100_000_000;
 
 /// Plays what `directory` orders; the exit code.
@@ -132,8 +134,14 @@ fn serve(directory: &Path, mut log: File) -> Result<i32> {
         true => None,
         false => handling::install(&order.program, &order.signals, Some(&log))?,
     };
+    let mut second = None;
     if serves {
         (listener, datagrams) = bind(&order.listen)?;
+        if let Some(also) = &order.also {
+            let more = bind(also)?;
+            second = more.0;
+            datagrams = more.1.or(datagrams);
+        }
     }
     let pid = std::fs::read_link("/proc/self")?.to_string_lossy().parse().unwrap_or(0);
     say(&mut log, &Event::Listening { pid })?;
@@ -144,10 +152,12 @@ fn serve(directory: &Path, mut log: File) -> Result<i32> {
         log,
         signals,
         install_at: is_late.then(|| boot_now() + LATE_NS),
+        change_at: Some(boot_now() + LATE_NS),
         part: if serves { Part::Whole } else { Part::Master },
         read: Vec::new(),
         phase: Phase::Serving,
         listener,
+        second,
         datagrams,
         pool,
         connections: Vec::new(),
@@ -210,6 +220,7 @@ pub fn serve_for(order: &Order, listener: Listener, number: u8, open: PipeReader
         log,
         signals,
         install_at: None,
+        change_at: None,
         part: Part::Worker {
             number,
             open,
@@ -218,6 +229,7 @@ pub fn serve_for(order: &Order, listener: Listener, number: u8, open: PipeReader
         read: Vec::new(),
         phase: Phase::Serving,
         listener: Some(listener),
+        second: None,
         datagrams: None,
         pool: Workers::default(),
         connections: Vec::new(),
@@ -283,11 +295,15 @@ struct Server {
     signals: Option<PipeReader>,
     /// When a late handler is.
     install_at: Option<u64>,
+    /// When an early one is changed, by [`handling::change`].
+    change_at: Option<u64>,
     part: Part,
     /// The signals that it read.
     read: Vec<i32>,
     phase: Phase,
     listener: Option<Listener>,
+    /// At the second address.
+    second: Option<Listener>,
     datagrams: Option<Datagrams>,
     pool: Workers,
     connections: Vec<Connection>,
@@ -300,6 +316,10 @@ impl Server {
         if self.install_at.is_some_and(|at| boot_now() >= at) {
             self.install_at = None;
             self.signals = handling::install(&self.order.program, &self.order.signals, Some(&self.log))?;
+        }
+        if self.change_at.is_some_and(|at| boot_now() >= at) {
+            self.change_at = None;
+            handling::change(self.order.program.handling, &self.order.signals)?;
         }
         if self.read_signals()? && self.react()? {
             return Ok(Some(self.exit()?));
@@ -367,6 +387,7 @@ impl Server {
         fds.extend(
             self.listener
                 .iter()
+                .chain(&self.second)
                 .filter(|_| !matches!(self.part, Part::Master))
                 .map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)),
         );
@@ -420,7 +441,7 @@ impl Server {
             }
         }
         self.phase = Phase::Finishing;
-        self.listener = None;
+        (self.listener, self.second) = (None, None);
         if !matches!(self.part, Part::Worker { .. }) {
             say(&mut self.log, &Event::Closed)?;
         }
@@ -481,18 +502,21 @@ impl Server {
 
     /// The pool's listener is not the master's.
     fn accept(&mut self) -> Result<()> {
-        let Some(listener) = self.listener.as_ref().filter(|_| !matches!(self.part, Part::Master)) else {
-            return Ok(());
-        };
-        loop {
-            match listener.accept() {
-                Ok(stream) => {
-                    self.connections.push(Connection::new(stream));
+        for listener in self
+            .listener
+            .iter()
+            .chain(&self.second)
+            .filter(|_| !matches!(self.part, Part::Master))
+        {
+            loop {
+                match listener.accept() {
+                    Ok(stream) => self.connections.push(Connection::new(stream)),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
+                    Err(e) => return Err(e),
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
-                Err(e) => return Err(e),
             }
         }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use nix::libc::SIGKILL;
 use serde_json::Value;
 
 use crate::client::{Attempt, Outcome};
+use crate::history::named as name;
 use crate::history::{Bind, Closes, Deed, Eater, Handling, History, Master, Pool, Program, Reaction, Stop, Target, Wrapper};
 use crate::play::Played;
 use crate::truth::{Stranger, Truth};
@@ -85,7 +86,14 @@ pub fn score(played: &Played, reports: &[Value]) -> Vec<Finding> {
     if let Some(what) = false_clean(&played.history, truth, report) {
         add(Class::FalseClean, what, 0);
     }
-    if let Some(what) = false_quiet(&played.history, truth, report) {
+    // By docs/limits the refused clients of a Unix socket are not seen where the program has a TCP port, too.
+    let of_tcp = truth.of_first_address();
+    let of_clients = if played.history.bind == Bind::TcpAndUnix {
+        &of_tcp
+    } else {
+        truth
+    };
+    if let Some(what) = false_quiet(&played.history, of_clients, report) {
         add(Class::FalseQuiet, what, 0);
     }
     if let Some(what) = wrong_exit(truth, report) {
@@ -170,7 +178,9 @@ fn false_clean(history: &History, truth: &Truth, report: &Value) -> Option<Strin
     }
     // By docs/limits a fault that a wrapper hides is seen of a program with TCP sockets, and for 2 s of others.
     let is_old = truth.left().is_some_and(|at| at + WATCHED_NS < truth.ended);
-    if truth.crashed() && truth.code == Some(0) && !is_tcp(history) && is_old && !truth.runtime_sent(|_| true) {
+    // And of one that the first process waits for: PID 1 gets nothing of the end of a daemon.
+    let is_hidden = !is_tcp(history) && is_old || is_orphan(history);
+    if truth.crashed() && truth.code == Some(0) && is_hidden && !truth.runtime_sent(|_| true) {
         return None;
     }
     let how = match (truth.crashed(), truth.read_signal()) {
@@ -203,7 +213,7 @@ fn is_gone_before(history: &History, truth: &Truth) -> bool {
     let Program { handling, reaction, .. } = history.program;
     let dies = |signal| match truth.read_signal() {
         true => reaction == Reaction::ReRaise,
-        false => signal == SIGKILL || matches!(handling, Handling::Default | Handling::LateHandler),
+        false => signal == SIGKILL || matches!(handling, Handling::Default | Handling::LateHandler | Handling::Drops),
     };
     let is_struck =
         |by: &Stranger| by.target == Target::Program && truth.life_began() < by.at && by.at < began && dies(by.signal);
@@ -225,9 +235,11 @@ fn ends_its_pool(history: &History) -> bool {
     master == Master::Forwards && !drains && !signals_group(history)
 }
 
+/// Another party than the program signals the processes of its pool, too.
 fn signals_group(history: &History) -> bool {
+    let to_all = matches!(history.stop, Stop::Runtime { to_all: true, .. } | Stop::InsideAll { .. });
     let signals = |wrapper: &Wrapper| matches!(wrapper, Wrapper::TiniGroup | Wrapper::DumbInit);
-    history.entry.iter().any(signals)
+    to_all || history.entry.iter().any(signals)
 }
 
 /// The program exited with an error. Where its wrapper hides that, docs/verdicts.md promises to see it of a program with clients that nobody
@@ -239,14 +251,19 @@ fn hidden_failure(history: &History, truth: &Truth) -> Option<String> {
     let is_of_stop = |code: i32| history.stop.signals().iter().any(|signal| 128 + signal == code);
     let is_hidden = truth.code.is_some_and(|code| code == 0 || is_of_stop(code));
     let has_clients = is_tcp(history) && truth.count(&[Outcome::Answered]) > 0;
-    let is_orphan = |wrapper: &Wrapper| matches!(wrapper, Wrapper::DoubleFork | Wrapper::Service);
     // 128 + n may be the code of a signal that its wrapper sent.
-    let is_seen = !is_stopped && has_clients && code <= 128 && !history.entry.iter().any(is_orphan);
+    let is_seen = !is_stopped && has_clients && code <= 128 && !is_orphan(history);
     (truth.is_main() || !is_hidden || is_seen).then(|| format!("reported `clean`, and the program exited with {code}"))
 }
 
+/// A daemon, which no wrapper waits for.
+fn is_orphan(history: &History) -> bool {
+    let leaves = |wrapper: &Wrapper| matches!(wrapper, Wrapper::DoubleFork | Wrapper::Service);
+    history.entry.iter().any(leaves)
+}
+
 fn is_tcp(history: &History) -> bool {
-    !matches!(history.bind, Bind::Unix | Bind::Udp)
+    !matches!(history.bind, Bind::Unix | Bind::Udp | Bind::TcpAndUnix | Bind::TcpAndUdp)
 }
 
 fn false_quiet(history: &History, truth: &Truth, report: &Value) -> Option<String> {
@@ -289,10 +306,6 @@ fn wrong_exit(truth: &Truth, report: &Value) -> Option<String> {
     let wanted_signal = truth.signal.map(name);
     (code != wanted_code || signal != wanted_signal.as_deref())
         .then(|| format!("reported code {code:?} or signal {signal:?}, by wait(2) {wanted_code:?} or {wanted_signal:?}"))
-}
-
-fn name(signal: i32) -> String {
-    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string())
 }
 
 /// No request was under way at the exit, by the clients.

@@ -1,6 +1,7 @@
 //! The runtime of one history, one process as a containerd shim is: it makes the cgroup and the namespaces, is the parent of the first
 //! process, sends what it is ordered to send, and reports each deed and the result of wait(2), a line of JSON each.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::fd::AsFd as _;
@@ -17,12 +18,12 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Deed, Kill, Stop};
+use crate::history::{Deed, Exec, Kill, Probes, Stop};
 use crate::program::READY;
-use crate::sys::{boot_now, default_interrupts, emit, found_within, kill};
+use crate::sockets::{Address, Stream};
+use crate::sys::{Process, boot_now, default_interrupts, emit, found_within, kill};
 
 /// For a loaded machine: a guard against a hang, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,6 +38,9 @@ pub struct Order {
     pub pid_namespace: bool,
     pub own_network: bool,
     pub stop: Stop,
+    pub probes: Option<Probes>,
+    /// Which a probe connects to.
+    pub server: Address,
     /// From the start until the shim kills what still runs: nothing else has ended the program.
     pub patience_ms: u32,
 }
@@ -178,12 +182,40 @@ fn start(order: &Order, command: &[String]) -> Result<Child> {
     Ok(child)
 }
 
+/// A probe that connects, as `nc -z` does.
+///
+/// # Errors
+/// Nobody listens.
+pub fn probe(server: &str) -> Result<i32> {
+    Stream::connect(&serde_json::from_str(server)?)?;
+    Ok(0)
+}
+
+/// Signals all processes of the pid namespace, as `kill -SIGNAL -1` does. The parent of who came in from outside has no number there: without
+/// that this would be the whole machine.
+///
+/// # Errors
+/// The pid namespace is the parent's, too.
+pub fn everybody(signal: &str) -> Result<i32> {
+    if nix::unistd::getppid().as_raw() != 0 {
+        return Err(Error::other("not in a pid namespace of its own"));
+    }
+    let signal: i32 = signal.parse().map_err(Error::other)?;
+    #[expect(unsafe_code, reason = "nix has no real-time signals")]
+    // SAFETY: kill(2) takes two integers and touches no memory of ours.
+    let done = unsafe { nix::libc::kill(-1, signal) };
+    if done == 0 { Ok(0) } else { Err(Error::last_os_error()) }
+}
+
 struct Shim<'a> {
     order: &'a Order,
     main: Child,
     exits: SignalFd,
     kill_at: Option<(u64, Kill)>,
     again_at: Option<(u64, i32)>,
+    probe_at: Option<u64>,
+    /// A command that hangs.
+    hanging: Option<Process>,
     give_up_at: u64,
     frozen: bool,
     orders_open: bool,
@@ -216,6 +248,8 @@ impl Shim<'_> {
             exits,
             kill_at: None,
             again_at: None,
+            probe_at: order.probes.map(|probes| boot_now() + u64::from(probes.every_ms) * 1_000_000),
+            hanging: None,
             give_up_at: boot_now() + u64::from(order.patience_ms) * 1_000_000,
             frozen: false,
             orders_open: true,
@@ -248,7 +282,11 @@ impl Shim<'_> {
                 self.give_up_at = u64::MAX;
                 self.kill(Kill::Cgroup)?;
             }
-            let due = [self.kill_at.map(|(at, _)| at), self.again_at.map(|(at, _)| at)];
+            if let Some(probes) = self.order.probes.filter(|_| self.probe_at.is_some_and(|at| now >= at)) {
+                self.probe_at = Some(now + u64::from(probes.every_ms) * 1_000_000);
+                self.probe(probes)?;
+            }
+            let due = [self.kill_at.map(|(at, _)| at), self.again_at.map(|(at, _)| at), self.probe_at];
             self.wait(due.into_iter().flatten().fold(self.give_up_at, u64::min))?;
         }
     }
@@ -288,14 +326,21 @@ impl Shim<'_> {
 
     /// Reaps what exited; what the first process's end was, if it was among them.
     fn reap(&self) -> Result<Option<Event>> {
-        let main = Pid::from_raw(self.main.id().cast_signed());
+        let main = self.main.id().cast_signed();
         loop {
-            let (code, signal) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) if pid == main => (Some(code), None),
-                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == main => (None, Some(signal as i32)),
-                Ok(WaitStatus::StillAlive) => return Ok(None),
-                Ok(_) => continue,
-                Err(e) => return Err(Error::other(format!("wait for the first process: {e}"))),
+            let mut status = 0;
+            #[expect(unsafe_code, reason = "nix has no status of a real-time signal")]
+            // SAFETY: the status is valid for the call.
+            let pid = unsafe { nix::libc::waitpid(-1, &raw mut status, nix::libc::WNOHANG) };
+            let (code, signal) = match pid {
+                0 => return Ok(None),
+                pid if pid == main && nix::libc::WIFEXITED(status) => (Some(nix::libc::WEXITSTATUS(status)), None),
+                pid if pid == main && nix::libc::WIFSIGNALED(status) => (None, Some(nix::libc::WTERMSIG(status))),
+                ..0 => {
+                    let e = Error::last_os_error();
+                    return Err(Error::other(format!("wait for the first process: {e}")));
+                }
+                _ => continue,
             };
             return Ok(Some(Event::Ended {
                 at: boot_now(),
@@ -313,6 +358,7 @@ impl Shim<'_> {
                 kill: by,
                 frozen,
                 again_ms,
+                to_all,
             } => {
                 if frozen {
                     self.freeze(true)?;
@@ -321,10 +367,15 @@ impl Shim<'_> {
                 let after = |ms: u32| at + u64::from(ms) * 1_000_000;
                 self.kill_at = Some((after(grace_ms), by));
                 self.again_at = again_ms.map(|ms| (after(ms), signal));
-                self.send(at, signal)
+                self.send(at, signal)?;
+                if to_all {
+                    self.send_to_others(signal)?;
+                }
+                Ok(())
             }
             Stop::Force(by) => self.kill(by),
-            Stop::Inside { signal } => self.signal_inside(signal),
+            Stop::Inside { signal } => self.signal_inside(signal, false),
+            Stop::InsideAll { signal } => self.signal_inside(signal, true),
             Stop::Oom(_) => {
                 let at = boot_now();
                 self.kill_at = Some((at + 1_500_000_000, Kill::Cgroup));
@@ -342,25 +393,72 @@ impl Shim<'_> {
         match if is_first { first } else { second } {
             Deed::Runtime(SIGKILL) => self.kill(Kill::Main),
             Deed::Runtime(signal) => self.send(boot_now(), signal),
-            Deed::Inside(signal) => self.signal_inside(signal),
+            Deed::Inside(signal) => self.signal_inside(signal, false),
             Deed::Stranger { .. } | Deed::Exit | Deed::Fault => Ok(()),
         }
     }
 
-    /// Starts a process in the container that signals the first one.
-    fn signal_inside(&self, signal: i32) -> Result<()> {
+    /// Starts a process in the container that signals the first one, or all of the pid namespace.
+    fn signal_inside(&self, signal: i32, all: bool) -> Result<()> {
         let me = std::env::current_exe()?.to_string_lossy().into_owned();
         let first = if self.order.pid_namespace { 1 } else { self.main.id() };
         let at = boot_now();
-        let command = [me, "stranger".into(), format!("{first} {signal}")];
-        let pid = match start(self.order, &command) {
-            // Reaped as every other child is.
-            Ok(child) => child.id(),
-            // The namespace has ended, before the process was there or just then.
-            Err(e) if matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::BrokenPipe) => return Ok(()),
-            Err(e) => return Err(e),
+        let command = match all && self.order.pid_namespace {
+            true => [me, "everybody".into(), signal.to_string()],
+            false => [me, "stranger".into(), format!("{first} {signal}")],
         };
-        emit(&Event::Inside { at, pid, signal });
+        if let Some(child) = self.enter(&command)? {
+            emit(&Event::Inside {
+                at,
+                pid: child.id(),
+                signal,
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts a process in the container, which is reaped as every other child is. None: the namespace has ended, before the process was there or
+    /// just then.
+    fn enter(&self, command: &[String]) -> Result<Option<Child>> {
+        match start(self.order, command) {
+            Ok(child) => Ok(Some(child)),
+            Err(e) if matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::BrokenPipe) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// As `runc kill --all` does it, but for the first process.
+    fn send_to_others(&self, signal: i32) -> Result<()> {
+        let pids = fs::read_to_string(self.order.cgroup.join("cgroup.procs"))?;
+        for pid in pids
+            .lines()
+            .filter_map(|pid| pid.parse().ok())
+            .filter(|pid| *pid != self.main.id())
+        {
+            match kill(pid, signal) {
+                Err(e) if e.raw_os_error() != Some(nix::libc::ESRCH) => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The next command in the container, or the end of one that hangs.
+    fn probe(&mut self, probes: Probes) -> Result<()> {
+        if let Some(hanging) = self.hanging.take() {
+            hanging.kill()?;
+        }
+        let me = std::env::current_exe()?.to_string_lossy().into_owned();
+        let command = match probes.does {
+            Exec::True => vec!["true".to_owned()],
+            Exec::False => vec!["false".to_owned()],
+            Exec::Hangs => vec!["sleep".to_owned(), "1000".to_owned()],
+            Exec::Connects => vec![me, "probe".into(), serde_json::to_string(&self.order.server)?],
+        };
+        let child = self.enter(&command)?;
+        if probes.does == Exec::Hangs {
+            self.hanging = child.map(|child| Process::of(child.id())).transpose()?;
+        }
         Ok(())
     }
 
@@ -387,7 +485,7 @@ impl Shim<'_> {
 
     fn kill_cgroup(&self, lives: bool) -> Result<()> {
         let at = boot_now();
-        fs::write(self.order.cgroup.join("cgroup.kill"), "1")?;
+        kill_all(&self.order.cgroup)?;
         emit(&Event::Sent {
             at,
             signal: SIGKILL,
@@ -408,6 +506,33 @@ impl Shim<'_> {
     }
 }
 
+/// By one write, or before Linux 5.14, which has no file for it, one process after the other as runc does: again until all are gone, because
+/// one may fork meanwhile.
+fn kill_all(cgroup: &Path) -> Result<()> {
+    match fs::write(cgroup.join("cgroup.kill"), "1") {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) && cgroup.exists() => {}
+        done => return done,
+    }
+    let mut killed = BTreeSet::new();
+    loop {
+        let pids = fs::read_to_string(cgroup.join("cgroup.procs"))?;
+        let new: Vec<u32> = pids
+            .lines()
+            .filter_map(|pid| pid.parse().ok())
+            .filter(|pid| killed.insert(*pid))
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for pid in new {
+            match kill(pid, SIGKILL) {
+                Err(e) if e.raw_os_error() != Some(nix::libc::ESRCH) => return Err(e),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Removes the cgroup once it is empty, and the slice with the last one.
 fn remove(cgroup: &Path) -> Result<()> {
     let (mut attempt, mut last) = (0, None);
@@ -418,10 +543,13 @@ fn remove(cgroup: &Path) -> Result<()> {
             Err(e) => last = Some(e),
         }
         // Zombies of the host's pid namespace are this process's children.
-        while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive) {}
+        while !matches!(
+            waitpid(None, Some(WaitPidFlag::WNOHANG)),
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD)
+        ) {}
         attempt += 1;
         if attempt > 200 {
-            let _ = fs::write(cgroup.join("cgroup.kill"), "1");
+            let _ = kill_all(cgroup);
         }
         Ok::<_, Error>(None)
     })?;

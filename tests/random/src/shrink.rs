@@ -25,7 +25,9 @@ fn changes(history: &History) -> Vec<Change> {
             };
         }));
     }
-    let plain: [fn(&mut History); 17] = [
+    let plain: [fn(&mut History); 20] = [
+        |history| history.probes = None,
+        |history| history.held = None,
         |history| history.pid_namespace = true,
         |history| history.own_network = true,
         |history| history.bind = Bind::V4,
@@ -51,6 +53,11 @@ fn changes(history: &History) -> Vec<Change> {
         |history| {
             if let Stop::Runtime { again_ms, .. } = &mut history.stop {
                 *again_ms = None;
+            }
+        },
+        |history| {
+            if let Stop::Runtime { to_all, .. } = &mut history.stop {
+                *to_all = false;
             }
         },
         |history| {
@@ -88,6 +95,7 @@ fn alone(deed: Deed) -> Stop {
             kill: Kill::Main,
             frozen: false,
             again_ms: None,
+            to_all: false,
         },
         Deed::Stranger { signal, target } => Stop::Stranger { signal, target },
         Deed::Inside(signal) => Stop::Inside { signal },
@@ -164,8 +172,10 @@ fn weight(history: &History) -> u32 {
             kill,
             frozen,
             again_ms,
+            to_all,
         } => {
             is(frozen)
+                + is(to_all)
                 + 2 * is(again_ms.is_some())
                 + is(kill != Kill::Main)
                 + is(signal != nix::libc::SIGTERM || grace_ms != 700)
@@ -190,6 +200,8 @@ fn weight(history: &History) -> u32 {
         + is(!drains)
         + is(closes != Closes::Exit)
         + is(pool != Pool::None)
+        + 2 * is(history.probes.is_some())
+        + 2 * is(history.held.is_some())
         + handling
         + reaction
         + stop

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Error, Read as _, Result, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -54,6 +55,42 @@ pub fn kill(pid: u32, signal: i32) -> Result<()> {
     // SAFETY: kill(2) takes two integers and touches no memory of ours.
     let done = unsafe { libc::kill(pid, signal) };
     if done == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// A child that is reaped elsewhere: its number may be another process's by then.
+#[derive(Debug)]
+pub struct Process(OwnedFd);
+
+impl Process {
+    /// # Errors
+    /// As pidfd_open(2). `pid` must be a child that is not reaped yet.
+    pub fn of(pid: u32) -> Result<Process> {
+        #[expect(unsafe_code, reason = "nix has no pidfd_open")]
+        // SAFETY: the call takes two integers; the descriptor that it returns is nobody else's.
+        let fd = unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            if fd < 0 {
+                return Err(Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(i32::try_from(fd).map_err(Error::other)?)
+        };
+        Ok(Process(fd))
+    }
+
+    /// SIGKILL, if it still exists.
+    ///
+    /// # Errors
+    /// As pidfd_send_signal(2).
+    pub fn kill(&self) -> Result<()> {
+        let none = std::ptr::null::<libc::siginfo_t>();
+        #[expect(unsafe_code, reason = "nix has no pidfd_send_signal")]
+        // SAFETY: the descriptor is open, and no siginfo is as for kill(2).
+        let done = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, none, 0) };
+        match Error::last_os_error() {
+            error if done != 0 && error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Looks again and again until something is found; None: not within `limit`. The only loop here that polls.

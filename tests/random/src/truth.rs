@@ -259,6 +259,19 @@ impl Truth {
         self.attempts.iter().filter(is).count()
     }
 
+    /// Without what the clients of a second address lost: those with an odd number.
+    pub fn of_first_address(&self) -> Truth {
+        Truth {
+            attempts: self
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.client % 2 == 0)
+                .cloned()
+                .collect(),
+            ..self.clone()
+        }
+    }
+
     fn is_lost(attempt: &Attempt) -> bool {
         let lost = [Outcome::Refused, Outcome::Reset, Outcome::Cut, Outcome::Unanswered];
         lost.contains(&attempt.outcome)

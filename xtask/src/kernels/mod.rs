@@ -170,6 +170,58 @@ fn types(cache: &Path, apt: &Apt, known: &[Package]) -> Result<Measured> {
     })
 }
 
+/// What one machine printed.
+pub struct Printed {
+    /// As in `uname`.
+    pub kernel: String,
+    pub lines: Vec<String>,
+    /// Why the command did not run to its end.
+    pub trouble: Option<String>,
+}
+
+/// Boots each kernel of `names` with `programs` in `/bin` and runs `command` there; prints each line of the machine as it comes.
+///
+/// # Errors
+/// A kernel is not known or cannot be fetched, or the machine cannot be made.
+pub fn print(names: &[String], command: String, programs: Vec<PathBuf>, deadline: Duration) -> Result<Vec<Printed>> {
+    let platform = Platform::of(Arch::Amd64);
+    ensure!(
+        cfg!(target_arch = "x86_64"),
+        "the emulated machines are x86_64 and run this machine's binaries, but this machine is not x86_64"
+    );
+    ensure!(names.iter().all(|name| name != RUNNING), "`{RUNNING}` is not emulated");
+    let cache = shell::cache().join("kernels");
+    let apt = Apt::open(&cache, platform.arch)?;
+    let known = apt.series()?;
+    let (chosen, _) = choose(names, &known)?;
+    debian::ensure(&[platform.package, "busybox-static", "cpio"], "booting kernels")?;
+    let (guest, cgroups) = (Guest { command, programs }, Layout::default());
+    let files = platform.files(&cache, &apt)?;
+    let initramfs = initramfs::build(&cache.join("guest"), &guest, cgroups, platform, &files)?;
+    let mut all = Vec::new();
+    for kernel in chosen {
+        let image = apt.image(kernel)?;
+        let initramfs = initramfs::with_modules(&initramfs, &apt.modules(kernel))?;
+        println!("\nkernel {}: booting", kernel.upstream);
+        let mut lines = Vec::new();
+        let console = image.with_file_name("console.log");
+        let run = until_begun(&image, &initramfs, &console, platform, deadline, &mut |line| {
+            println!("{line}");
+            lines.push(line.to_owned());
+        })?;
+        println!("kernel {}: {:.0} s", kernel.upstream, run.took.as_secs_f64());
+        if run.trouble.is_some() {
+            println!("end of the console ({}):\n{}", console.display(), vm::tail(&console, 40));
+        }
+        all.push(Printed {
+            kernel: kernel.upstream.clone(),
+            lines,
+            trouble: run.trouble,
+        });
+    }
+    Ok(all)
+}
+
 /// What runs inside.
 struct Guest {
     command: String,
@@ -231,6 +283,26 @@ fn has_begun(console: &Path) -> bool {
     std::fs::read(console).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(initramfs::BEGIN))
 }
 
+/// Boots until the test begins, [`BOOTS`] times at most.
+fn until_begun(
+    image: &Path,
+    initramfs: &Path,
+    console: &Path,
+    platform: &Platform,
+    deadline: Duration,
+    line: &mut dyn FnMut(&str),
+) -> Result<vm::Run> {
+    let mut run = vm::boot(image, initramfs, console, platform, deadline, &mut *line)?;
+    for _ in 1..BOOTS {
+        if run.trouble.is_none() || has_begun(console) {
+            break;
+        }
+        println!("  the emulated kernel crashed before the test began; booting again");
+        run = vm::boot(image, initramfs, console, platform, deadline, &mut *line)?;
+    }
+    Ok(run)
+}
+
 /// One kernel: prints and counts the guest's report line by line. A machine that does not run to the end of the test is a failure.
 fn boot(
     kernel: &Package,
@@ -243,23 +315,18 @@ fn boot(
     println!("\nkernel {}: booting", kernel.upstream);
     let console = image.with_file_name("console.log");
     let (mut total, mut row) = (Total::default(), Row::default());
-    let mut attempt = || {
-        vm::boot(image, initramfs, &console, platform, deadline, |line| {
-            match outside::answer(line) {
-                Some(Ok(())) => {}
-                Some(Err(error)) => println!("  {error:#}"),
-                None => count_line(line, &mut total, &mut row),
-            }
-        })
-    };
-    let mut run = attempt()?;
-    for _ in 1..BOOTS {
-        if run.trouble.is_none() || has_begun(&console) {
-            break;
-        }
-        println!("  the emulated kernel crashed before the test began; booting again");
-        run = attempt()?;
-    }
+    let run = until_begun(
+        image,
+        initramfs,
+        &console,
+        platform,
+        deadline,
+        &mut |line| match outside::answer(line) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => println!("  {error:#}"),
+            None => count_line(line, &mut total, &mut row),
+        },
+    )?;
     match (&run.trouble, run.code) {
         (None, Some(0)) => {
             println!("  pass the machine runs to the end of the test");

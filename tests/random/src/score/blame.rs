@@ -1,6 +1,6 @@
 //! Who did what, by the report: each deed was done, by that one.
 
-use nix::libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+use nix::libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGWINCH};
 use serde_json::Value;
 
 use super::{is_gone_before, is_tcp, name, signals_group, text};
@@ -95,7 +95,9 @@ fn is_exit_true(exit: &str, history: &History, truth: &Truth) -> bool {
             let is_overtaken = truth.may_be_overtaken() && signals_group(history);
             // Of a wrapper, while the program exited for another reason than the stop.
             let is_aside = !truth.read_signal() && matches!(history.stop, Stop::Two { first: Deed::Exit, .. });
-            !truth.finished() || lost_worker || is_raised || is_overtaken || is_gone || is_aside
+            // A wrapper without a handler, which the runtime signalled as all others.
+            let is_wrapper = matches!(history.stop, Stop::Runtime { to_all: true, .. }) && !truth.is_main();
+            !truth.finished() || is_wrapper || lost_worker || is_raised || is_overtaken || is_gone || is_aside
         }
         // The program had not finished, or the first process had not.
         "killed-after-grace" | "ignored-stop-signal" | "blocked-stop-signal" => {
@@ -110,6 +112,10 @@ fn is_exit_true(exit: &str, history: &History, truth: &Truth) -> bool {
         }
         _ => true,
     }
+}
+
+fn is_ignored_by_default(history: &History) -> bool {
+    history.stop.signals().iter().all(|signal| *signal == SIGWINCH)
 }
 
 fn raises_after(history: &History) -> bool {
@@ -134,20 +140,28 @@ fn is_answer(exit: &str, history: &History, truth: &Truth) -> bool {
     // The kernel keeps from PID 1 what it has no handler for.
     let is_kept = history.pid_namespace && truth.is_main();
     let Program { handling, reaction, .. } = history.program;
+    // Stopped to the end: of all signals only SIGKILL reached it, but what the kernel drops is dropped.
+    let is_held = history.held.is_some_and(|held| held.until_ms.is_none());
+    if is_held && handling == Handling::Default && !is_kept {
+        return exit == "blocked-stop-signal";
+    }
     // The init itself did not send it on.
     if !truth.is_main() && matches!(history.stop, Stop::Runtime { frozen: true, .. }) {
         return exit == "blocked-stop-signal";
     }
-    if truth.read_signal() {
+    // What takes memory looks at nothing else: its thread read the signal.
+    let is_read_unlogged =
+        history.stop == Stop::Oom(Eater::Program) && matches!(handling, Handling::SignalFd | Handling::SigWait);
+    if truth.read_signal() || is_read_unlogged {
         let is_in_vain = reaction == Reaction::ReRaise && is_kept;
         let has_acted = !is_in_vain || truth.raised_late();
         return exit == "ignored-stop-signal" && is_in_vain || exit == "killed-after-grace" && has_acted;
     }
     match handling {
         Handling::Ignored => exit == "ignored-stop-signal",
-        Handling::Default => exit == "ignored-stop-signal" && is_kept,
-        // It came before the handler, or behind it in a frozen cgroup.
-        Handling::LateHandler => exit != "killed-after-grace",
+        Handling::Default => exit == "ignored-stop-signal" && (is_kept || is_ignored_by_default(history)),
+        // It came before the handler, or behind it in a frozen cgroup; before or after the change.
+        Handling::LateHandler | Handling::Drops | Handling::IgnoresLater | Handling::Unblocks => exit != "killed-after-grace",
         Handling::Blocked | Handling::Handler | Handling::SignalFd | Handling::SigWait => exit == "blocked-stop-signal",
     }
 }

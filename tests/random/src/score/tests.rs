@@ -3,7 +3,7 @@ mod blame;
 use serde_json::json;
 
 use super::*;
-use crate::history::Kill;
+use crate::history::{Held, Kill};
 use crate::program::{Doing, Event};
 use crate::truth::{Inside, Stranger};
 
@@ -76,7 +76,10 @@ fn history() -> History {
             kill: Kill::Main,
             frozen: false,
             again_ms: None,
+            to_all: false,
         },
+        probes: None,
+        held: None,
     }
 }
 
@@ -364,4 +367,47 @@ fn a_program_that_was_gone_before_the_stop_is_not_judged() {
     assert!(judged(first(SIGKILL), struck(SIGKILL, 900_000_000)));
     // It has a handler that did not run.
     assert!(judged(first(15), struck(15, 1_850_000_000)));
+}
+
+/// By docs/limits the refused clients of a Unix socket are not seen where the program has a TCP port, too; those of the port are.
+#[test]
+fn the_clients_of_a_second_address_are_excused_alone() {
+    let two = History {
+        bind: Bind::TcpAndUnix,
+        ..history()
+    };
+    let lost_by = |client| Truth {
+        attempts: vec![Attempt {
+            client,
+            ..attempt(Outcome::Refused, 1_990_000_000)
+        }],
+        ..truth()
+    };
+    let quiet = [with("traffic", json!("quiet"))];
+    assert_eq!(classes_of(two.clone(), lost_by(1), &quiet), []);
+    assert_eq!(classes_of(two, lost_by(0), &quiet), [Class::FalseQuiet]);
+}
+
+/// By docs/limits the crash of a daemon, which nobody waits for, is not seen; that of a wrapper's own child is.
+#[test]
+fn the_crash_of_a_daemon_may_be_hidden_by_a_shell_that_exits_with_0() {
+    let below = |entry: &[Wrapper]| History {
+        entry: entry.to_vec(),
+        stop: Stop::Fault,
+        ..history()
+    };
+    let crashed = Truth {
+        program_pid: 250,
+        sent: Vec::new(),
+        log: vec![(1, Event::Listening { pid: 250 }), (1_900_000_000, Event::Crashing)],
+        ..truth()
+    };
+    let mut report = with("cause", json!("completed"));
+    report["stop"] = Value::Null;
+    let report = [report];
+    assert_eq!(
+        classes_of(below(&[Wrapper::ShZero, Wrapper::DoubleFork]), crashed.clone(), &report),
+        []
+    );
+    assert_eq!(classes_of(below(&[Wrapper::ShZero]), crashed, &report), [Class::FalseClean]);
 }

@@ -62,6 +62,28 @@ fn each_of_the_three_stop_verdicts_is_its_own() {
     );
     let late = program(Handling::LateHandler, Reaction::Graceful);
     assert_eq!(right(&late, false, true), ["ignored-stop-signal", "blocked-stop-signal"]);
+    // A thread reads the signal, and the program that takes memory does not log it.
+    let eats = History {
+        stop: Stop::Oom(Eater::Program),
+        ..program(Handling::SigWait, Reaction::AtOnce)
+    };
+    assert_eq!(right(&eats, false, true), ["killed-after-grace"]);
+    // Stopped by SIGSTOP to the end: the default action, too, waits behind it, but not what the kernel keeps from PID 1.
+    let held = |pid_namespace| History {
+        held: Some(Held { until_ms: None }),
+        pid_namespace,
+        ..default.clone()
+    };
+    assert_eq!(right(&held(false), false, true), ["blocked-stop-signal"]);
+    assert_eq!(right(&held(true), false, true), ["ignored-stop-signal"]);
+    let below_tini = History {
+        entry: vec![Wrapper::Tini],
+        ..held(true)
+    };
+    assert_eq!(right(&below_tini, false, false), ["blocked-stop-signal"]);
+    // Before its change, or after it.
+    let drops = program(Handling::Drops, Reaction::Graceful);
+    assert_eq!(right(&drops, false, true), ["ignored-stop-signal", "blocked-stop-signal"]);
     // An init sends the signal on; what a shell does, the program's log does not show.
     let below = |wrapper, history: &History| History {
         entry: vec![wrapper],
@@ -215,4 +237,28 @@ fn a_program_whose_last_line_is_that_near_to_the_end_may_have_been_killed() {
     }
     let by_default = with("exit", json!("default-action"));
     assert_eq!(classes(last_line(1_999_500_000), &[by_default]), [Class::WrongCulprit]);
+}
+
+/// `runc kill --all`: the default action of a wrapper is one of the signal that the wrapper itself got.
+#[test]
+fn a_wrapper_that_was_signalled_as_all_others_ended_by_its_default_action() {
+    let stopped = |to_all| History {
+        entry: vec![Wrapper::Setsid],
+        stop: Stop::Runtime {
+            signal: 15,
+            grace_ms: 700,
+            kill: Kill::Main,
+            frozen: false,
+            again_ms: None,
+            to_all,
+        },
+        ..history()
+    };
+    let below = Truth {
+        program_pid: 250,
+        ..truth()
+    };
+    let report = [with_exit("default-action")];
+    assert_eq!(classes_of(stopped(true), below.clone(), &report), []);
+    assert_eq!(classes_of(stopped(false), below, &report), [Class::WrongCulprit]);
 }
