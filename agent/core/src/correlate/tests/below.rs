@@ -490,7 +490,7 @@ fn helpers_are_no_programs() {
             +0.8 exec tool
             +1 TERM tool -> main handler unarmed
             +1.0001 enter main TERM
-            +1.1 exit sub TERM looked unarmed from-outside
+            +1.1 exit sub TERM unarmed from-outside
             +1.2 exit tool 0
             +1.5 exit main 0 armed
             ",
@@ -792,7 +792,7 @@ fn the_oom_killer_ends_a_program_below_a_shell_that_exits_with_0() {
         proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
         +0.1 exec server
         +1 oom server
-        +1.001 exit server KILL listening serving
+        +1.001 exit server KILL listening serving unarmed
         +1.014 exit main 0 armed
         ",
         ),
