@@ -279,7 +279,7 @@ impl Correlator {
             _ => (Origin::Lost, count),
         };
         if why != Origin::Lost {
-            self.pods.part_missing(since, now);
+            self.pods.part_missing(since, now, why == Origin::Damaged);
             self.node.part_missing();
         }
         let whose = match scope {
@@ -351,7 +351,8 @@ impl Correlator {
     }
 
     fn show_pods(&mut self) {
-        let (running, all) = (self.running_pods(), self.unknown_pods().next().is_none());
+        let all = self.unknown_pods().next().is_none() && !self.pods.may_lack_pods();
+        let running = self.running_pods();
         self.node.pods(running, all);
     }
 
