@@ -286,11 +286,11 @@ impl Correlator {
             LossScope::Others(_) => Whose::Others,
             _ => Whose::Any,
         };
-        let own = match scope {
-            LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
+        let within = match scope {
+            LossScope::Within(cgroup) | LossScope::Others(cgroup) => Some(self.attribution.index().attribute_within(cgroup)),
             _ => None,
         };
-        self.node.lost_records(kind, whose, own);
+        self.node.lost_records(kind, whose, within.as_ref());
         let since = match scope {
             // Of the records in the missing part one may be older than the last one before it.
             LossScope::Damaged => since.minus(self.limits.reorder),
