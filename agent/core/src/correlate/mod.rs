@@ -279,18 +279,18 @@ impl Correlator {
             _ => (Origin::Lost, count),
         };
         if why != Origin::Lost {
-            self.pods.part_missing(since, now);
+            self.pods.part_missing(since, now, why == Origin::Damaged);
             self.node.part_missing();
         }
         let whose = match scope {
             LossScope::Others(_) => Whose::Others,
             _ => Whose::Any,
         };
-        let own = match scope {
-            LossScope::Within(cgroup) => self.attribution.index().attribute_within(cgroup).own(),
+        let within = match scope {
+            LossScope::Within(cgroup) | LossScope::Others(cgroup) => Some(self.attribution.index().attribute_within(cgroup)),
             _ => None,
         };
-        self.node.lost_records(kind, whose, own);
+        self.node.lost_records(kind, whose, within.as_ref());
         let since = match scope {
             // Of the records in the missing part one may be older than the last one before it.
             LossScope::Damaged => since.minus(self.limits.reorder),
@@ -351,7 +351,8 @@ impl Correlator {
     }
 
     fn show_pods(&mut self) {
-        let (running, all) = (self.running_pods(), self.unknown_pods().next().is_none());
+        let all = self.unknown_pods().next().is_none() && !self.pods.may_lack_pods();
+        let running = self.running_pods();
         self.node.pods(running, all);
     }
 

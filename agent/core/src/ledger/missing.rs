@@ -22,6 +22,8 @@ pub enum Claim {
     WhichMain,
     /// No other program was executed in the last minutes.
     Executed,
+    /// What Kubernetes knows of the pod: no version was shown, and a part of the evidence is missing.
+    Pod,
 }
 
 /// Evidence that may be missing.

@@ -4,7 +4,7 @@
 use super::NodeMachine;
 use super::parts::FromNode;
 use super::sweep::{Known, Stop};
-use crate::attribute::Subject;
+use crate::attribute::{Attribution, Subject};
 use crate::event::{Event, Kind, SignalGenerate};
 use crate::ids::{CgroupId, Pid, Signal};
 use crate::ledger::Whose;
@@ -77,13 +77,15 @@ impl NodeMachine {
         by_init(signal) && !is_known(|signs| signs.swept)
     }
 
-    /// Records were lost: exits may be missing, of this subject or of any; and systemd-shutdown signals every process.
-    pub fn lost_records(&mut self, kind: Kind, whose: Whose, own: Option<CgroupId>) {
+    /// Records were lost: exits may be missing, of this subject or of any. systemd-shutdown signals every process: a container that loses its own
+    /// records hides none of the signals to the others.
+    pub fn lost_records(&mut self, kind: Kind, whose: Whose, within: Option<&Attribution>) {
         let Some(open) = &mut self.open else { return };
-        open.facts.gaps.signals |= kind == Kind::SignalGenerate;
+        let is_container = matches!(within, Some(Attribution::Subject(Subject::Container { .. }, _)));
+        open.facts.gaps.signals |= kind == Kind::SignalGenerate && !is_container;
         let matters = matches!(kind, Kind::ProcessExit | Kind::SignalGenerate | Kind::CgroupRmdir);
         if matters && whose == Whose::Any {
-            match own {
+            match within.and_then(Attribution::own) {
                 Some(own) => open.runs.doubt(own),
                 None => open.facts.gaps.exits = true,
             }

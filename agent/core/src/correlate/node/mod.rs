@@ -307,9 +307,10 @@ impl NodeMachine {
             if termination.verdict.traffic == TrafficAxis::Unknown {
                 open.runs.saw_not_all(uid, own);
             }
-            match reason.cause {
-                Cause::NodeShutdown => {}
-                Cause::Unknown => open.runs.unexplained(uid, own),
+            match (reason.cause, termination.verdict.cause) {
+                // What an outage hid may be why, also where the shutdown is the reason as far as the API has shown.
+                (_, Cause::Unknown) | (Cause::Unknown, _) => open.runs.unexplained(uid, own),
+                (Cause::NodeShutdown, _) => {}
                 _ => open.runs.explained(uid, own, context.grace),
             }
         }

@@ -22,6 +22,8 @@ pub(super) struct Api {
     reason: Option<String>,
     /// Times of which a part of the recording or the journal is missing.
     pub missing: Vec<(Boot, Boot)>,
+    /// The first such time since the pods were listed: only it may have shown that a pod exists.
+    pub may_hide_pods: Option<(Boot, Boot)>,
 }
 
 /// Why, then.

@@ -28,6 +28,8 @@ pub(super) struct Events {
     pub killings: HashMap<String, Boot>,
     /// How far they are known, and the time up to which this holds.
     pub state: Option<(Boot, PodEventsState)>,
+    /// A part of the recording or the journal is missing until then.
+    pub missing_until: Option<Boot>,
 }
 
 impl Events {

@@ -26,7 +26,10 @@ impl Pods {
     pub fn state(&mut self, now: Boot, state: PodsState) -> bool {
         let is_first = !std::mem::replace(&mut self.active, true);
         match state {
-            PodsState::Away { reason } => self.api.away(now, reason),
+            PodsState::Away { reason } => {
+                self.api.away(now, reason);
+                self.shows_no_return();
+            }
             PodsState::Synced => self.api.synced(now),
         }
         // All waits change.
@@ -42,9 +45,23 @@ impl Pods {
         is_first
     }
 
-    /// Of the recording or the journal, a part of that time is missing.
-    pub fn part_missing(&mut self, since: Boot, now: Boot) {
+    /// Of the recording or the journal, a part of that time is missing. `is_within`: not before its begin, which lists the pods.
+    pub fn part_missing(&mut self, since: Boot, now: Boot, is_within: bool) {
         self.api.part_missing(since, now);
+        if is_within {
+            self.api.may_hide_pods.get_or_insert((since, now));
+        }
+        self.shows_no_return();
+        for pod in self.pods.values_mut() {
+            pod.events.missing_until = Some(now);
+        }
+    }
+
+    /// Of a mirror pod that is gone, the API does not show whether the kubelet creates it again.
+    fn shows_no_return(&mut self) {
+        for pod in self.pods.values_mut() {
+            pod.object.may_be_back |= pod.awaits_return();
+        }
     }
 
     pub fn api_clock(&mut self, clock: ApiClock) {
@@ -58,6 +75,7 @@ impl Pods {
     /// The probes record everything from there on.
     pub fn observed_since(&mut self, since: Boot) {
         self.api.since = since;
+        self.api.may_hide_pods = None;
     }
 
     /// A version of a pod.
@@ -91,7 +109,11 @@ impl Pods {
         let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
         let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
         let known = pod.fact.clone().filter(other_workload);
+        let last = pod.fact.as_ref().map_or(Boot(0), |last| last.seen);
+        let is_first_request = fact.deletion.is_some() && pod.object.deletion.is_none();
+        let lacks_versions = is_first_request && self.api.is_part_missing(last, fact.seen);
         pod.learn(fact);
+        pod.object.lacks_versions |= lacks_versions;
         let is_requested = pod.is_requested() && !was_requested;
         for id in before {
             if !pod.names.contains_key(&id) {
@@ -147,7 +169,7 @@ impl Pods {
         let was_requested = pod.is_requested();
         pod.touched = now;
         let last = pod.fact.as_ref().filter(|_| pod.object.deletion.is_none());
-        pod.object.lacks_versions = last.is_some_and(|last| self.api.is_part_missing(last.seen, gone.seen));
+        pod.object.lacks_versions |= last.is_some_and(|last| self.api.is_part_missing(last.seen, gone.seen));
         pod.object.gone = Some(gone);
         self.schedule(&key, now);
         if !was_requested {

@@ -324,6 +324,11 @@ impl Pods {
             .map(|of| of.cgroup)
     }
 
+    /// A pod may exist that nothing has shown.
+    pub fn may_lack_pods(&self) -> bool {
+        self.api.may_hide_pods.is_some()
+    }
+
     /// Whether a termination waits for its pod's status.
     pub fn has_held(&self) -> bool {
         self.held > 0

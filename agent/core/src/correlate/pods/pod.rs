@@ -58,6 +58,8 @@ pub(super) struct Object {
     pub gone: Option<PodGone>,
     /// The versions before that may be missing.
     pub lacks_versions: bool,
+    /// A mirror pod that is gone: the kubelet may have created it again, which the API did not show.
+    pub may_be_back: bool,
     pub ready: Readiness,
     /// The pod had terminated before its deletion request, which then only removes the object.
     pub over_by_itself: bool,
@@ -316,10 +318,15 @@ impl Pod {
             return false;
         }
         if self.is_static() {
-            return self.is_terminal()
-                || self.object.gone.is_some() && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
+            let is_gone = self.object.gone.is_some() && !self.object.may_be_back;
+            return self.is_terminal() || is_gone && !self.containers.iter().any(|of| of.ended.is_none() && !of.is_sandbox);
         }
         self.object.deletion.is_some() || self.object.gone.is_some() || self.is_terminal()
+    }
+
+    /// The kubelet creates a mirror pod again whose containers run.
+    pub fn awaits_return(&self) -> bool {
+        self.is_static() && self.object.gone.is_some() && self.object.reported.is_none() && !self.is_ending()
     }
 
     /// Its termination is not reported yet.

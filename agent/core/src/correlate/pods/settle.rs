@@ -7,7 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
-use crate::ledger::Claim;
+use crate::ledger::{Claim, Hole, Origin};
 use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::time::Boot;
@@ -283,9 +283,14 @@ impl Pod {
         let (shutdown, by_shutdown) = by_shutdown
             .map(|(shutdown, reason)| (shutdown.clone(), reason.clone()))
             .unzip();
-        let stop_reason = by_shutdown.or_else(|| match may_be_over_before {
+        // What stopped the containers may have come before the deletion, in a version that is missing.
+        let by_api = self.stop_reason();
+        let is_by_it = |of: &Termination| by_api.as_ref().is_some_and(|reason| reason.cause == of.verdict.cause);
+        let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_hide_pods.is_some();
+        let is_unshown = may_be_unshown && by_api.is_some() && !containers.iter().any(is_by_it);
+        let stop_reason = by_shutdown.or_else(|| match may_be_over_before || is_unshown {
             true => Some(self.hidden_stop_reason()),
-            false => self.stop_reason(),
+            false => by_api,
         });
         let last = containers.iter().map(|of| of.end).max();
         self.object.lingering.last_exit = self.object.lingering.last_exit.max(last);
@@ -353,6 +358,15 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
+        if let Some((from, to)) = api.may_hide_pods.filter(|_| self.fact.is_none()) {
+            let hole = Hole {
+                why: Origin::Damaged,
+                ..Hole::gap(from, Some(to))
+            };
+            facts.missing.add(Claim::Pod, [hole]);
+            // Clients count from the deletion request on.
+            facts = facts.with_traffic_unobserved();
+        }
         // A request that was not shown can have asked for a longer grace period.
         let is_shown = !self.is_request_unshown(&Life::of(&facts, &held.id), api, now);
         if let Some(longest) = self.longest_stop().filter(|_| is_shown) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kubernetes::{Asker, Detail, Request, StopReason};
-use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodFact, PodGone};
+use crate::pod::{ContainerKind, Deletion, Disruption, Phase, PodEvent, PodFact, PodGone};
 use crate::shutdown::EndedByShutdown;
 use crate::tolerances::{LEAST_GRACE, RESOLUTION, RETRIES_EVICTION, WATCH_DELAY};
 use crate::verdict::Cause;
@@ -69,7 +69,7 @@ impl Pod {
                     .list
                     .iter()
                     .filter(|(at, _)| !self.was_cancelled(*at))
-                    .find_map(|(_, event)| event::by_event(event))
+                    .find_map(|(at, event)| self.stop_reason_by_event(*at, event))
             })
             .or_else(|| {
                 self.object
@@ -148,7 +148,18 @@ impl Pod {
             return self.stop_reason_by_api().or_else(hidden);
         }
         let known = self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life));
-        known.or_else(hidden)
+        // Where versions before the deletion are missing, only compared clocks show that the deletion came first.
+        let is_compared = request.is_some_and(|request| request.skew.is_some());
+        let is_unsure = |reason: &StopReason| reason.cause == Cause::Deleted && self.object.lacks_versions && !is_compared;
+        known
+            .map(|reason| {
+                if is_unsure(&reason) {
+                    event::reason(Cause::Unknown, PART_MISSING.to_owned())
+                } else {
+                    reason
+                }
+            })
+            .or_else(hidden)
     }
 
     /// By the watch: what stopped a container may have come before the deletion was seen, and be hidden.
@@ -206,7 +217,8 @@ impl Pod {
         match (is_later && is_observed, is_earlier) {
             (true, _) => by_api().or_else(|| Some(event::reason(Cause::NodeShutdown, shutdown.evidence.to_owned()))),
             (false, true) => None,
-            (false, false) => by_api().or_else(|| {
+            // The pod's own reason is not that of a container which a restart followed.
+            (false, false) => by_api().filter(|_| !self.was_succeeded(&life.id)).or_else(|| {
                 let why = match (was_hidden, is_observed) {
                     (true, _) => INTERRUPTED,
                     (false, true) => "by the API server's clock the deletion was requested before the stop signal",
@@ -278,6 +290,16 @@ impl Pod {
                 Asker::Karpenter => !is_eviction && event.message.contains(&format!("granted {} seconds", grace.as_secs())),
             };
             is_about_it.then_some(asker)
+        })
+    }
+
+    fn stop_reason_by_event(&self, at: Boot, event: &PodEvent) -> Option<StopReason> {
+        let reason = event::by_event(event)?;
+        let may_be_cancelled =
+            reason.cause == Cause::EvictedTaint && self.events.missing_until.is_some_and(|until| at <= until);
+        Some(match may_be_cancelled {
+            true => event::reason(Cause::Unknown, PART_MISSING.to_owned()),
+            false => reason,
         })
     }
 

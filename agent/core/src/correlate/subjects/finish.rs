@@ -14,11 +14,10 @@ use crate::termination::{
 use crate::time::Boot;
 use crate::tolerances::{CHILD_REACH, OOM_CHILD_REACH, OOM_SLACK, PASSED_ON};
 use crate::verdict;
-use crate::verdict::judge::is_at_once;
 use std::time::Duration;
 
 use super::clients::Clients;
-use super::inside::Way;
+use super::inside::{Way, is_reflex};
 use super::observing::Observing;
 use super::process::Candidate;
 use super::subject::State;
@@ -269,9 +268,7 @@ pub(super) fn discarded(state: &State, now: Boot) -> Option<(Candidate, Boot, Si
     let process = main.process();
     let (at, sentence) = match stop.raised_again {
         Some(raised) if raised.discarded => {
-            let is_shutdown =
-                |entered| !is_at_once(entered, raised) || timeline.sockets.has_closed_listener(entered, raised.at);
-            if stop.began().is_some_and(is_shutdown) {
+            if stop.began().is_some_and(|entered| !is_reflex(entered, raised, timeline)) {
                 return None;
             }
             (raised.at, verdict::raised_in_vain(&process, stop.signal))

@@ -153,11 +153,14 @@ impl Begun {
         self.by_handler.then_some(self.at)
     }
 
-    /// Nothing but the second signal came of it.
     fn is_reflex(self, timeline: &Timeline) -> bool {
-        self.raised
-            .is_some_and(|raised| is_at_once(self.at, raised) && !timeline.sockets.has_closed_listener(self.at, raised.at))
+        self.raised.is_some_and(|raised| is_reflex(self.at, raised, timeline))
     }
+}
+
+/// Nothing but the second signal came of what began then.
+pub(super) fn is_reflex(began: Boot, raised: RaisedAgain, timeline: &Timeline) -> bool {
+    is_at_once(began, raised) && !timeline.sockets.has_closed_listener(began, raised.at)
 }
 
 /// What the target of a signal of that time began at it, and how it raised the signal again.

@@ -6,7 +6,10 @@ use expect_test::expect;
 
 use super::{check, container};
 use crate::fixtures::monotone::Rule;
-use crate::fixtures::script::ZERO;
+use crate::fixtures::script::{ZERO, play};
+use crate::ledger::{Claim, Hole};
+use crate::report::{Report, Termination};
+use crate::termination::TerminationFacts;
 
 /// As supervisord with nginx and an application behind it.
 #[test]
@@ -490,7 +493,7 @@ fn helpers_are_no_programs() {
             +0.8 exec tool
             +1 TERM tool -> main handler unarmed
             +1.0001 enter main TERM
-            +1.1 exit sub TERM looked unarmed from-outside
+            +1.1 exit sub TERM unarmed from-outside
             +1.2 exit tool 0
             +1.5 exit main 0 armed
             ",
@@ -558,6 +561,44 @@ fn a_gap_after_the_end_of_a_units_shell_hides_which_process_was_the_program() {
           fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
     "#]],
     );
+}
+
+/// The shell between may have had more to do: its exit is not known, for a record was lost, or nobody observed.
+#[test]
+fn the_reason_why_an_exit_below_is_not_known_is_named() {
+    let script = container(
+        "
+        proc wrap in=app pid=106 ns=6 start=+0.1 parent=main comm=sh
+        proc server in=app pid=107 ns=7 start=+0.2 parent=wrap comm=server
+        +0.1 exec wrap
+        +0.2 exec server
+        +1 TERM runc -> main default sigwait armed
+        +1.0001 TERM main -> wrap handler already-armed
+        +1.0002 enter wrap TERM
+        +1.0003 TERM wrap -> server default exiting already-armed
+        +1.001 exit server TERM serving already-armed
+        +1.003 lost sched_process_exit +1.0015 1 within app
+        +1.004 exit main 143 already-armed
+        ",
+    );
+    let mut reports = play(&script).into_iter();
+    let facts = reports.find_map(|(_, report)| match report {
+        Report::Terminated(of) => Some(of.facts),
+        _ => None,
+    });
+    let mut facts = facts.expect("a termination");
+    let sentence = |facts: &TerminationFacts| Termination::judged(facts.clone(), None).verdict.sentence;
+    let lost = sentence(&facts);
+    assert!(
+        lost.ends_with("kernel records of process exits were lost during the termination"),
+        "{lost}"
+    );
+    for claim in [Claim::Main, Claim::Others] {
+        facts.missing.retain(claim, |_| false);
+    }
+    facts.missing.add(Claim::Others, [Hole::gap(facts.begin, Some(facts.end))]);
+    let gap = sentence(&facts);
+    assert!(gap.ends_with("epitaph was not observing for part of that time"), "{gap}");
 }
 
 /// An OOM kill of a process below goes before what the stop signal did inside, and before a SIGKILL that nobody is known to have sent.
@@ -792,7 +833,7 @@ fn the_oom_killer_ends_a_program_below_a_shell_that_exits_with_0() {
         proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
         +0.1 exec server
         +1 oom server
-        +1.001 exit server KILL listening serving
+        +1.001 exit server KILL listening serving unarmed
         +1.014 exit main 0 armed
         ",
         ),

@@ -115,7 +115,7 @@ fn without_the_stop_signal_a_main_process_is_not_a_step_before_another() {
 #[test]
 fn the_end_of_a_server_is_kept_before_those_of_helpers() {
     let mut script =
-        "proc server in=app pid=200 ns=20 start=+0.5 parent=main comm=server\n+1 exit server SEGV serving\n".to_owned();
+        "proc server in=app pid=200 ns=20 start=+0.5 parent=main comm=server\n+1 exit server SEGV serving unarmed\n".to_owned();
     for i in 0..40 {
         let (pid, at) = (300 + i, 1_010 + i);
         script += &format!(

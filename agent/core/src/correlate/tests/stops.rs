@@ -226,9 +226,9 @@ fn a_handler_that_is_never_entered() {
 #[test]
 fn a_process_that_is_killed_at_once_had_no_time() {
     let stop = "
-        +1 TERM runc -> main handler
-        +1.002 KILL runc -> main waiting=TERM
-        +1.003 exit main KILL
+        +1 TERM runc -> main handler armed
+        +1.002 KILL runc -> main waiting=TERM already-armed
+        +1.003 exit main KILL already-armed
         ";
     check(
         &container(stop),

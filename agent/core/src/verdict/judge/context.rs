@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::event::Kind;
 use crate::ids::Pid;
 use crate::kubernetes::{PodContext, Request, StopReason, Unshown};
 use crate::ledger::{self, Claim, Hole};
@@ -48,6 +49,7 @@ pub(super) fn may_be_ended_by_deletion(context: &PodContext, kill: &Kill) -> boo
 /// Why the runtime stopped the container.
 pub(super) fn stopped(case: &Case<'_>) -> Cause {
     match case.kubernetes {
+        None if case.missing.has_any(Claim::Pod) => Cause::Unknown,
         None if case.shutdown.is_some() => Cause::NodeShutdown,
         None => Cause::Stopped,
         Some(context) if may_be_evicted(case, context) => Cause::Unknown,
@@ -67,12 +69,17 @@ pub(super) fn stopped(case: &Case<'_>) -> Cause {
 fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
     let announced = case.shutdown.as_ref().zip(context.stop_reason.as_ref());
     let is_announced = announced.is_some_and(|(shutdown, reason)| reason.evidence == shutdown.evidence);
-    let kill = case.kill().filter(|kill| case.stop().is_some() && !by_systemd_shutdown(kill));
-    is_announced && context.may_miss(Unshown::Request) && kill.is_some() && !is_explained(case, context)
+    // A SIGKILL of which the record is missing may be the runtime's.
+    let may_be_killed = || case.was_killed() || case.exit.is_none() && case.missing.lacks(Claim::Main, Kind::ProcessExit);
+    let is_killed = case.stop().is_some() && case.kill().map_or_else(may_be_killed, |kill| !by_systemd_shutdown(kill));
+    is_announced && context.may_miss(Unshown::Request) && is_killed && !is_explained(case, context)
 }
 
 /// Why Kubernetes stopped the container, if the request was not after `at`.
 pub(super) fn cause_before(case: &Case<'_>, at: Boot) -> Option<Cause> {
+    if case.missing.has_any(Claim::Pod) {
+        return Some(Cause::Unknown);
+    }
     let context = case.kubernetes?;
     let request = context.request.as_ref();
     let before = request.is_none_or(|request| request.earliest <= at);

@@ -86,6 +86,20 @@ pub(in crate::verdict) fn began_in(case: &Case<'_>, hole: &Hole) -> bool {
 }
 
 impl Missing {
+    /// Exits of processes below the main one.
+    pub(super) fn exits_below(case: &Case<'_>) -> Missing {
+        let holes: Vec<Hole> = case
+            .missing
+            .of(Claim::Others)
+            .filter(|hole| hole.is_of(Kind::ProcessExit))
+            .copied()
+            .collect();
+        match holes.as_slice() {
+            [] => Missing::Lost(vec![Kind::ProcessExit]),
+            holes => Missing::records(holes),
+        }
+    }
+
     fn late_start(case: &Case<'_>) -> Missing {
         if case.missing.begins_late(case.end) {
             Missing::NotRecorded

@@ -52,7 +52,7 @@ pub(super) fn exited(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     if let Some((of, proof)) = terminated(case, stop) {
         let why = Why::Inside(InnerEnd::DefaultAction, of);
         return Some(match (forwards[of].began(), proof) {
-            (_, Proof::ExitsNotSeen) => unknown(case, Missing::Lost(vec![Kind::ProcessExit])),
+            (_, Proof::ExitsNotSeen) => unknown(case, Missing::exits_below(case)),
             (None, Proof::Whole) => inside(Exit::DefaultAction, cause, why),
             _ => finding(Exit::DefaultAction, cause, why, ask::REFLEX),
         });
@@ -176,7 +176,7 @@ pub(in crate::verdict) fn worst(inside: &Inside) -> Option<&Killed> {
 pub(super) fn raised_after_child(case: &Case<'_>, cause: Cause) -> Option<Finding> {
     let forwards = &case.inside.forwards;
     if may_miss_exits(case) && forwards.iter().any(|forward| forward.exit.is_none()) {
-        return exited(case, cause).map(|_| unknown(case, Missing::Lost(vec![Kind::ProcessExit])));
+        return exited(case, cause).map(|_| unknown(case, Missing::exits_below(case)));
     }
     let last = forwards.iter().filter_map(|forward| forward.exit).map(|exit| exit.at).max()?;
     (case.end.since(last) <= ONLY_WAITED).then(|| exited(case, cause)).flatten()

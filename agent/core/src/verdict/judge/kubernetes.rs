@@ -13,6 +13,7 @@ use super::finding::{Finding, InnerEnd, Missing, Why, finding};
 use super::hook::{Hook, HookEnd};
 use super::traffic::traffic;
 use crate::kubernetes::{Mains, PodContext, Request, Unshown};
+use crate::ledger::Claim;
 use crate::pod::{ContainerKind, PreStop};
 use crate::termination::Open;
 use crate::time::Boot;
@@ -57,6 +58,16 @@ pub(super) fn stuck(case: &Case<'_>, found: &Finding) -> Option<Finding> {
         Why::Unknown(Missing::NoExit(Open::ObservationEnded | Open::TimelineCap))
     );
     (runs_on && is_stuck(case, case.kubernetes?)).then(|| finding(Exit::Stuck, found.cause, Why::Stuck, NO_EXIT))
+}
+
+/// The manifest, a hook or a request may change what the kernel shows, but for a fault, an OOM kill, and a stop signal that had no effect.
+pub(super) fn pod_unseen(case: &Case<'_>, found: &Finding) -> Option<Finding> {
+    let stands = matches!(
+        found.exit,
+        Exit::Crashed | Exit::OomKilled | Exit::OomChild | Exit::IgnoredStopSignal | Exit::BlockedStopSignal
+    );
+    let is_known = stands || found.exit == Exit::Unknown;
+    (case.missing.has_any(Claim::Pod) && !is_known).then(|| unknown(case, Missing::Damaged))
 }
 
 /// Runtimes send a container a stop signal before SIGKILL, a sandbox only SIGKILL.

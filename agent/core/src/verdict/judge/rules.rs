@@ -74,6 +74,7 @@ const POD: &[Rule] = &[
     rule("The exit code is one that the annotation `epitaph.dev/expected-exit-codes` lists", &[Clean, OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], kubernetes::expected),
     rule("The exit code is one for which a restart rule of the container exists", &[Clean, OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], kubernetes::listed),
     rule("No exit, long after the grace period", &[Stuck], kubernetes::stuck),
+    rule("No version of the pod was shown, a part of the evidence is missing, and what Kubernetes knows could change the result", &[], kubernetes::pod_unseen),
     rule("No status names the container: it may be the sandbox, or have a preStop hook", &[], kubernetes::unnamed),
     rule("SIGKILL before the end of the known grace period, and the watch of the pods was interrupted", &[], kubernetes::request_unseen),
     rule("SIGKILL, and the pod was deleted with a grace period of 0", &[ForceKilled], kubernetes::force_deleted),

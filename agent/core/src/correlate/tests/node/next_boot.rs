@@ -152,6 +152,17 @@ fn what_is_no_power_cut() {
             "{scope}"
         );
     }
+    // systemd-shutdown signals all processes: a container that loses records of its own hides not all of that.
+    let noisy = "+0 mkdir app\nproc main in=app pid=100 ns=1 start=+0 parent=shim comm=app\n+0.001 exec main";
+    for scope in ["others app", "within app"] {
+        assert_eq!(
+            verdicts(&format!(
+                "{noisy}\n{HOST}\n+3.5 lost signal_generate +2 1 {scope}\n+4 reboot back=+49"
+            )),
+            ["truncated"],
+            "{scope}"
+        );
+    }
     // Of other records none is a sign.
     assert_eq!(
         verdicts(&format!("{HOST}\n+3.5 lost sched_process_exec +2 1\n+4 reboot back=+49")),

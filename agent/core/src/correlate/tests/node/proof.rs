@@ -372,13 +372,10 @@ fn a_lock_from_before_a_missing_part_need_not_be_held() {
         assert_eq!(verdicts(&script(locks, ORDERLY)), ["unknown"], "{locks}");
         let text = show(&play_all(&script(locks, ORDERLY)));
         assert!(text.contains("whether the kubelet held a lock was not observed"), "{text}");
-        // A list within the shutdown shows it.
+        // A list within the shutdown shows it. A pod that came in that part, and that nothing stops, would show itself in no record.
         let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
-        assert_eq!(
-            verdicts(&script(locks, &ORDERLY.replace("+1.1 TERM", list))),
-            ["graceful"],
-            "{locks}"
-        );
+        let text = show(&play_all(&script(locks, &ORDERLY.replace("+1.1 TERM", list))));
+        assert!(text.contains("the pods of the node were not known"), "{text}");
     }
 }
 
@@ -450,6 +447,41 @@ fn a_hard_eviction_is_no_cut() {
               the reboot was announced by logind, and all pods (2) terminated within 8.0 s (normal phase took 8.0 s of 40 s, critical phase took less than 1 ms of 20 s); logind waited 12.1 s of at most 60 s
             +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        "#]],
+    );
+}
+
+/// The API did not answer any more: an eviction that no status shows may have killed the pod.
+#[test]
+fn an_outage_may_hide_the_eviction_that_killed_a_pod() {
+    check(
+        &node(
+            "
+            +1 node prepare true reboot
+            +1.1 TERM runc -> main handler
+            +1.11 enter main TERM
+            +2 TERM runc -> dns handler
+            +2.01 enter dns TERM
+            +4.05 KILL runc -> dns
+            +4.06 exit dns KILL
+            +4.1 rmdir dns:dns
+            +4.5 api away timeout
+            +9 exit main 0
+            +9.1 rmdir web:app
+            +13 node locks
+            +13.1 node job reboot.target
+            +16 node agent-ends
+            +40 end
+    ",
+        ),
+        expect![[r#"
+            +40.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+              container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+            +40.000 container 000000000000 unknown: Unknown, by 1 PrepareForShutdown
+              container `dns`: PID 1 `dns` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout
+            +40.000 node 1 Warning +1.000…+40.000 unknown ObservationEnded
+              how the reboot went is unknown: exits of processes were not observed, or their records were lost
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
         "#]],
     );
 }

@@ -6,7 +6,7 @@ use expect_test::expect;
 use super::{check, check_sentences, web};
 use crate::report::Report;
 use crate::time::Boot;
-use crate::verdict::Cause;
+use crate::verdict::{Cause, Exit};
 
 /// The old request is in the object, with its grace period.
 #[test]
@@ -517,4 +517,86 @@ fn a_request_in_a_part_that_is_missing_may_be_the_cause() {
     assert_eq!(causes(&version, "+8 gone web"), [Cause::NodeShutdown]);
     let shown = "+2 skew 0 0\n+2 pod web deleted=+0.5:30\n+8 gone web";
     assert_eq!(causes(&format!("{part}\n{shutdown}"), shown), [Cause::Deleted]);
+}
+
+/// Exit and cause of what a history reports.
+fn verdicts(script: &str) -> Vec<(Exit, Cause)> {
+    let of = |(_, report): (Boot, Report)| match report {
+        Report::PodTerminated(of) => Some((of.verdict.exit, of.verdict.cause)),
+        Report::Terminated(of) => Some((of.verdict.exit, of.verdict.cause)),
+        _ => None,
+    };
+    super::run(script).into_iter().filter_map(of).collect()
+}
+
+/// Only the part that is missing may have shown the pod: its hook, its grace period, and why it was stopped.
+#[test]
+fn a_pod_in_a_part_that_is_missing_is_not_a_container_without_kubernetes() {
+    let unshown = |instead: &str, rest: &str| verdicts(&web(rest).replace("-58 pod web app=running", instead));
+    let stopped = "+1 TERM runc -> main handler\n+1.01 enter main TERM\n+1.5 exit main 0\n+90 tick";
+    let killed = "+1 TERM runc -> main handler\n+1.01 enter main TERM\n+11 KILL runc -> main\n+11.01 exit main KILL\n+90 tick";
+    let crashed = "+1 SEGV main -> main default kernel\n+1.01 exit main SEGV\n+90 tick";
+    let missing = "-50 lost tcp -58 1 damaged";
+    // On a node whose pods are not known.
+    assert_eq!(unshown("", stopped), [(Exit::Clean, Cause::Stopped)]);
+    for (how, exit) in [(stopped, Exit::Unknown), (killed, Exit::Unknown)] {
+        assert_eq!(unshown(missing, how), [(exit, Cause::Unknown)], "{how}");
+    }
+    // Kubernetes knows nothing about a fault.
+    assert_eq!(unshown(missing, crashed)[0].0, Exit::Crashed);
+    // The next agent lists the pods.
+    let listed = format!("{missing}\n-40 start\n-40 scanned");
+    assert_eq!(unshown(&listed, stopped), [(Exit::Clean, Cause::Stopped)]);
+}
+
+/// What stopped a pod may have been in the part that is missing, and the deletion only remove the object.
+#[test]
+fn a_deletion_after_a_part_that_is_missing_need_not_be_the_cause() {
+    let of = |part: &str| {
+        verdicts(&web(&format!(
+            "
+            pod web policy=never app
+            -58 pod web app=running
+            {part}
+            +2.1 pod web app=0:Completed phase=succeeded deleted=+2:0
+            +2.2 gone web
+            +2.3 KILL runc -> pause
+            +2.31 exit pause KILL
+            +90 tick
+            "
+        )))
+    };
+    assert_eq!(
+        of("+1 exit main 0\n+1.1 rmdir web:app\n+2 pod web app=0:Completed phase=succeeded"),
+        [(Exit::Clean, Cause::Completed)]
+    );
+    assert_eq!(of("+2.05 lost tcp +0.9 1 damaged"), [(Exit::Unknown, Cause::Unknown)]);
+    // A stop signal after the deletion shows that it is.
+    let stopped = |part: &str| {
+        verdicts(&web(&format!(
+            "{part}\n+1 skew 0 0\n+2 pod web deleted=+2:30\n+3.1 TERM runc -> main handler\n+3.11 enter main TERM\n+3.5 exit main 0\n+5 gone web"
+        )))
+    };
+    assert_eq!(stopped("+0.9 lost tcp +0.2 1 damaged"), [(Exit::Clean, Cause::Deleted)]);
+}
+
+/// The taint manager may have taken its mark back.
+#[test]
+fn an_eviction_that_may_have_been_called_off_in_a_part_that_is_missing_is_in_doubt() {
+    let of = |part: &str| {
+        let script = web(&format!(
+            "
+            +1 event web - TaintManagerEviction Marking for deletion Pod shop/web
+            {part}
+            +60.05 pod web deleted=+60:30
+            +60.3 TERM runc -> main handler
+            +60.31 enter main TERM
+            +60.5 exit main 0
+            +62 gone web
+            "
+        ));
+        verdicts(&script)
+    };
+    assert_eq!(of(""), [(Exit::Clean, Cause::EvictedTaint)]);
+    assert_eq!(of("+3 lost tcp +1.5 1 damaged")[0].1, Cause::Unknown);
 }

@@ -259,6 +259,38 @@ fn a_mirror_pod_that_is_deleted_stops_nothing() {
     );
 }
 
+/// An outage hides that the kubelet created the mirror pod again: the end of a container is not that of the mirror pod that was deleted.
+#[test]
+fn a_mirror_pod_that_an_outage_hides_has_not_terminated() {
+    let of = |rest: &str| {
+        super::show(&crate::fixtures::script::play(&format!(
+            "
+        -60 api synced
+        pod web hash=abc app
+        -60 mkdir web:pause
+        proc pause in=web:pause pid=90 ns=1 start=-60 parent=shim comm=pause
+        -60 exec pause
+        -59 mkdir web:app
+        proc main in=web:app pid=100 ns=1 start=-59 parent=shim comm=app
+        -59 exec main
+        -58 pod web app=running
+        +1 gone web
+        {rest}
+        "
+        )))
+    };
+    let ended = "+60 TERM runc -> main handler\n+60.1 enter main TERM\n+60.2 exit main 0\n+200 tick";
+    let whole = of(ended);
+    assert!(whole.contains("pod web"), "{whole}");
+    for hidden in [
+        format!("+1.5 api away timeout\n{ended}"),
+        format!("+1.5 api away timeout\n+20 api synced\n{ended}"),
+    ] {
+        let shown = of(&hidden);
+        assert!(!shown.contains("pod web") && !shown.contains("Deleted"), "{shown}");
+    }
+}
+
 /// The first termination was reported; the second life has the same cgroup name, and its terminations are reported like the first.
 #[test]
 fn a_manifest_that_is_put_back() {
