@@ -295,6 +295,7 @@ fn with_rare_facts(mut t: Termination) -> Termination {
     t.facts.traffic.kubelet.broken = one;
     t.facts.traffic.refused.known = one;
     t.facts.traffic.peers = peers();
+    t.facts.traffic.unseen.other_sockets = true;
     t.facts.traffic.since = Some(ms(10));
     t.facts.traffic.listeners[0].by_exit = true;
     t.facts.kill.as_mut().expect("a kill").cgroup_kill = true;

@@ -16,10 +16,12 @@ use crate::render::attributes::key;
 pub(super) fn counts<'a>(all: impl IntoIterator<Item = &'a Traffic> + Clone, a: &mut Attributes) {
     let all = || all.clone().into_iter();
     let sum = |of: fn(&Traffic) -> u64| all().map(of).sum();
-    if all().any(Traffic::may_go_on) {
+    let is_observed = all().all(|traffic| traffic.observed);
+    let was_lost = all().any(|t| t.refused.all.count + t.reset.count + t.cut.count + t.rejected.count > 0);
+    if (is_observed || was_lost) && all().any(Traffic::may_go_on) {
         a.flag(key::CONNECTIONS_AT_LEAST, true);
     }
-    if !all().all(|traffic| traffic.observed) {
+    if !is_observed {
         a.some(key::CONNECTIONS_REFUSED, sum(|t| t.refused.all.count));
         a.some(key::CONNECTIONS_RESET, sum(|t| t.reset.count));
         a.some(key::CONNECTIONS_CUT, sum(|t| t.cut.count));

@@ -444,7 +444,7 @@ async fn the_observer_removes_what_is_over_the_bounds_and_only_as_it_was_listed(
 /// Of a revision: the n-th of three, which is due as the third last.
 fn of_revision(n: u64, full: bool, terminated: &str) -> Value {
     let mut object = listed_object(n);
-    let hash = ["old", "two", "new"][n as usize / 3];
+    let hash = ["old", "three", "two", "new"][n as usize / 3];
     object["metadata"]["labels"] = json!({
         "epitaph.dev/unclean": "false", "epitaph.dev/workload-kind": "Deployment", "epitaph.dev/workload": "web",
         "epitaph.dev/revision": hash,
@@ -485,7 +485,7 @@ async fn the_clean_ones_of_a_revision_go_by_one_request_where_none_of_them_is_wr
                     list(objects)
                 }
                 ("GET", false) if request.path.ends_with("/nodeepitaphs") => list(Vec::new()),
-                ("GET", false) => list((0..9).map(|n| of_revision(n, false, "")).collect()),
+                ("GET", false) => list((0..12).map(|n| of_revision(n, false, "")).collect()),
                 ("DELETE", true) if forbidden => {
                     mock_api::failure(403, "epitaphs.epitaph.dev is forbidden: User \"x\" cannot deletecollection")
                 }
