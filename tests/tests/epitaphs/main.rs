@@ -444,10 +444,10 @@ async fn the_observer_keeps_unclean_ones_longer_and_no_more_than_the_bounds() ->
     };
     assert_eq!(left(clean_goes, [6, 0])?.removed(RemovalReason::Age), 1);
 
-    // All clean ones of the third last revision, by one request. Its unclean one stays.
+    // All clean ones of the fourth last revision, by one request. Its unclean one stays.
     let (sink, worker) = writing(api.agent("node-2")?).await?;
     let mut offered = 0;
-    for revision in ["third-last", "second-last", "last"] {
+    for revision in ["fourth-last", "third-last", "second-last", "last"] {
         for n in 0..4 {
             let mut report = pod("shop", &format!("{revision}-{n}"), "node-2");
             if let Report::PodTerminated(pod) = &mut report {
@@ -469,7 +469,7 @@ async fn the_observer_keeps_unclean_ones_longer_and_no_more_than_the_bounds() ->
         Ok([of("resource")?, of("namespace")?])
     };
     let before = deletions()?;
-    assert_eq!(left(clean_goes, [9, 6])?.removed(RemovalReason::Age), 3);
+    assert_eq!(left(clean_goes, [10, 9])?.removed(RemovalReason::Age), 3);
     let after = deletions()?;
     assert_eq!([after[0] - before[0], after[1] - before[1]], [0.0, 1.0]);
     Ok(())

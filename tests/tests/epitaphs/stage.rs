@@ -213,6 +213,12 @@ pub fn identity(namespace: &str, name: &str, node: &str) -> PodIdentity {
 pub fn pod(namespace: &str, name: &str, node: &str) -> Report {
     let mut pod = pods::pod(1);
     pod.facts.pod = Arc::new(identity(namespace, name, node));
+    // Every socket was observed: what the pod lost is known.
+    pod.facts.unseen.clear();
+    for container in &mut pod.containers {
+        container.facts.traffic.observed = true;
+        container.facts.traffic.refused.goes_on = false;
+    }
     Report::PodTerminated(Box::new(pod))
 }
 
