@@ -7,7 +7,7 @@ use std::mem::discriminant;
 
 use crate::event::{Event, Kind};
 use crate::ids::{CgroupId, PodUid};
-use crate::input::{Input, LossScope};
+use crate::input::{CgroupFact, Input, LossScope};
 use crate::node::NodeEvent;
 use crate::pod::PodsState;
 use crate::time::Boot;
@@ -291,7 +291,7 @@ impl Keeper {
             before.extend(self.clock.clone());
         }
         if is_new {
-            before.extend(core.introduce(own, event));
+            before.extend(core.introduce(own, (at, event)));
         }
         let tracked = self.tracked.entry(own).or_insert_with(|| Tracked {
             since: at,
@@ -309,9 +309,13 @@ impl Keeper {
         if self.places.len() > PLACES {
             self.places.clear();
         }
-        let places = core.places_of(event).into_iter();
-        let new = places.filter(|place| self.places.insert(place.cgroup));
-        before.splice(0..0, new.map(Input::Cgroup));
+        let earlier = before.iter().filter_map(|input| match input {
+            Input::Kernel { event, .. } => Some(event),
+            _ => None,
+        });
+        let places = earlier.chain([event]).flat_map(|event| core.places_of(event));
+        let new: Vec<CgroupFact> = places.filter(|place| self.places.insert(place.cgroup)).collect();
+        before.splice(0..0, new.into_iter().map(Input::Cgroup));
         Kept { before, itself: true }
     }
 

@@ -7,6 +7,7 @@ use crate::attribute::{Attribution, Index, Subject};
 use crate::event::{Event, Task};
 use crate::ids::{CgroupId, Pid, PodUid};
 use crate::input::{CgroupFact, Input};
+use crate::time::Boot;
 
 use super::Correlator;
 use super::attribution::task_of;
@@ -151,13 +152,15 @@ impl Correlator {
         self.pods.is_pod_ending(uid, ends)
     }
 
-    /// Inputs that make the subject, and its pod, known to another core, which gets this event, already taken here, next.
-    pub fn introduce(&self, own: CgroupId, event: &Event) -> Vec<Input> {
+    /// Inputs that make the subject, with what is known of it so far, and its pod known to another core, which gets this event, already taken
+    /// here, next.
+    pub fn introduce(&self, own: CgroupId, (at, event): (Boot, &Event)) -> Vec<Input> {
         let exited = match event {
             Event::ProcessExit(exit) => Some(exit.task.tgid),
             _ => None,
         };
         let mut inputs = self.subjects.introduce(own, exited, self.attribution.index());
+        inputs.extend(self.subjects.earlier(own, (at, event)));
         inputs.extend(self.pod_fact(own));
         inputs
     }
@@ -191,7 +194,6 @@ fn places(index: &Index, event: &Event) -> Vec<CgroupFact> {
         Event::ProcessExec(exec) => cgroups.extend([Some(exec.parent_cgroup), exec.parent_v1_cgroup].into_iter().flatten()),
         Event::Tcp(tcp) => cgroups.extend(tcp.cgroup),
         Event::CgroupRmdir(removed) => cgroups.extend([removed.cgroup]),
-        Event::SignalDiscarded(_) => return Vec::new(),
         _ => {}
     }
     cgroups.extend(task_of(event).into_iter().flat_map(of).flatten());

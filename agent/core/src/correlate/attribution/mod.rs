@@ -127,7 +127,7 @@ impl Attributor {
             },
             Event::CgroupRmdir(removed) => return self.removed(now, at, removed.cgroup, out),
             _ => match self.place(at, event, out) {
-                Placed::Done(own) => return own.filter(|_| !matches!(event, Event::SignalDiscarded(_))),
+                Placed::Done(own) => return own,
                 Placed::Unknown => self.wait(now, at, event.clone(), out),
             },
         }

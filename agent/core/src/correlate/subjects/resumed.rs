@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::attribute::Index;
-use crate::event::Task;
+use crate::event::{Armed, Event, Kind, Task};
 use crate::ids::{CgroupId, Pid};
-use crate::input::{CgroupFact, Input, ProcessFact};
+use crate::input::{CgroupFact, Input, LossScope, ProcessFact};
 use crate::termination::Open;
 use crate::time::Boot;
 
@@ -149,5 +149,43 @@ impl Subjects {
             })
         }));
         inputs
+    }
+
+    /// Facts of the subject from before this event, which is the first one that is kept: exits and the main process's handler entries as they
+    /// were recorded, and as losses those that are not kept as records.
+    pub fn earlier(&self, own: CgroupId, (now, event): (Boot, &Event)) -> Vec<Input> {
+        let Some(state) = self.subjects.get(&own) else {
+            return Vec::new();
+        };
+        let timeline = state.timeline.as_deref();
+        let delivers = timeline.into_iter().flat_map(|timeline| &timeline.delivers);
+        let exits = state.exits.iter().map(|(at, exit)| (*at, Event::ProcessExit(*exit)));
+        let delivers = delivers.map(|(at, deliver)| (*at, Event::SignalDeliver(*deliver)));
+        let mut events: Vec<(Boot, Event)> = exits.chain(delivers).collect();
+        events.retain(|(at, of)| *at != now || of != event);
+        events.sort_by_key(|(at, _)| *at);
+        let others = LossScope::Others(own);
+        let mut lost: Vec<(Kind, LossScope, Boot)> = Vec::new();
+        for facts in timeline.map(|timeline| &timeline.inside).into_iter().chain([&state.early]) {
+            lost.extend(facts.signals.iter().map(|fact| (Kind::SignalGenerate, others, fact.at)));
+            lost.extend(facts.entries.iter().map(|entry| (Kind::SignalDeliver, others, entry.at)));
+        }
+        // The kernel recorded the sockets from such an exit on: another core cannot know that no record came.
+        let armed = state.exits.iter().filter(|(_, exit)| exit.armed.is_some_and(Armed::is_armed));
+        let sockets = timeline.and_then(|timeline| timeline.sockets.since());
+        let sockets = armed.map(|(at, _)| *at).chain(sockets);
+        lost.extend(sockets.map(|at| (Kind::Tcp, LossScope::Within(own), at)));
+        lost.retain(|(.., at)| *at != now);
+        // Of each kind the first: a loss reaches to the time at which it is kept.
+        lost.sort_by_key(|(kind, _, at)| (*kind as u16, *at));
+        lost.dedup_by_key(|(kind, ..)| *kind);
+        let lost = lost.into_iter().map(|(kind, scope, since)| Input::Lost {
+            kind,
+            scope,
+            since,
+            count: 1,
+        });
+        let events = events.into_iter().map(|(at, event)| Input::Kernel { at, event });
+        events.chain(lost).collect()
     }
 }
