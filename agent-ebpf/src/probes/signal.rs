@@ -121,8 +121,13 @@ unsafe fn generate(sig: u32, info: u64, target: Ptr, group: u8, result: u8) {
             return;
         }
         let code = signal_code(info);
-        // Internal to a runtime (.NET interrupts its threads with a real-time signal).
-        if sig >= SIGRTMIN && code == SI_TKILL && (pid_tgid >> 32) as u32 == tgid {
+        // Internal to a runtime (.NET interrupts its threads with a real-time signal), but for one without a handler: raise(3) in a handler
+        // that has restored the default action.
+        if sig >= SIGRTMIN
+            && code == SI_TKILL
+            && (pid_tgid >> 32) as u32 == tgid
+            && disposition_of(target, sig) != disposition::DEFAULT
+        {
             return;
         }
         part!(Code);
@@ -348,7 +353,7 @@ pub fn signal_deliver(ctx: BtfTracePointContext) -> i32 {
             SIG_DFL | SIG_IGN => return 0,
             _ => 0,
         };
-        if sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
+        if flags == 0 && sig >= SIGRTMIN && signal_code(ctx.arg(1)) == SI_TKILL {
             return 0;
         }
         let held = if flags == 0 { with_current!(held_in_stop()) } else { 0 };

@@ -110,6 +110,8 @@ pub struct Undecided {
 pub enum Unlooked {
     /// The process read the stop signal without a handler, so that no probe ran there, and may have closed them.
     NoHandler,
+    /// The process handled a signal before the sockets were recorded, and may have closed them then.
+    EarlyHandler,
     /// The process had more than the probes look at.
     TooMany,
 }

@@ -10,23 +10,11 @@ use crate::history::{Bind, Exec, Handling, Held, History, Kill, Pool, Probes, Re
 pub const LATER: [Extra; 10] = [
     extra("codes", None, codes),
     extra("other-signals", None, other_signals),
-    extra(
-        "real-time-reflex",
-        Some(
-            "PID 1 that raises SIGRTMIN+3 again at once is `killed-after-grace` instead of `ignored-stop-signal`: the second one has no record",
-        ),
-        real_time_reflex,
-    ),
+    extra("real-time-reflex", None, real_time_reflex),
     extra("held", None, held),
     extra("changes-handler", None, changes_handler),
     extra("to-all", None, to_all),
-    extra(
-        "to-all-readers",
-        Some(
-            "a program below a shell that reads its signal without a handler, and closes its Unix listener before the shell has ended, is `quiet`",
-        ),
-        to_all_readers,
-    ),
+    extra("to-all-readers", None, to_all_readers),
     extra("exec", None, exec),
     extra("two-sockets", None, two_sockets),
     extra("nested-namespace", None, nested_namespace),
@@ -50,10 +38,6 @@ fn other_signals(rng: &mut Rng, history: &mut History) {
         history.entry.clear();
         history.program.handling = Handling::Handler;
         history.program.pool = Pool::None;
-    }
-    // Shows a fault: see `real_time_reflex`.
-    if signal == SIGRTMIN_3 && history.program.reaction == Reaction::ReRaise {
-        history.program.reaction = Reaction::Graceful;
     }
     history.stop = Stop::Runtime {
         signal,
@@ -104,11 +88,6 @@ fn to_all(rng: &mut Rng, history: &mut History) {
     let signal = pick(rng, &[SIGTERM, SIGTERM, SIGINT, SIGQUIT]);
     // A supervisor starts again what the same signal ended, in the middle of the stop.
     history.entry.retain(|wrapper| !wrapper.supervises());
-    // See `to_all_readers`.
-    let reads = matches!(history.program.handling, Handling::SignalFd | Handling::SigWait);
-    if reads && history.bind == Bind::Unix {
-        history.bind = Bind::V4;
-    }
     if history.pid_namespace && rng.u8(..3) == 0 {
         history.stop = Stop::InsideAll { signal };
         return;

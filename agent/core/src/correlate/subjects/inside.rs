@@ -226,13 +226,13 @@ impl InnerSignal {
     }
 }
 
-fn entries(timeline: &Timeline) -> Vec<InnerEntry> {
+pub(super) fn entries(timeline: &Timeline) -> Vec<InnerEntry> {
     let of_timeline = timeline.delivers.iter().map(InnerEntry::of);
     timeline.inside.entries.iter().copied().chain(of_timeline).collect()
 }
 
 /// Of the processes of the subject among themselves, and to them. Where no init of a pid namespace is known, the timeline has them.
-fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
+pub(super) fn signals(timeline: &Timeline) -> impl Iterator<Item = InnerSignal> {
     let of_timeline = timeline.signals.iter().map(InnerSignal::of);
     let inner = timeline.inside.signals.iter().copied();
     inner.chain(of_timeline.filter(InnerSignal::is_relevant))
@@ -265,7 +265,7 @@ pub(super) fn exit(state: &State, of: &ProcessId) -> Option<MainExit> {
 }
 
 /// The process had clients when it ended, as far as the kernel looked.
-fn served(state: &State, of: &ProcessId) -> bool {
+pub(super) fn served(state: &State, of: &ProcessId) -> bool {
     state.exits.iter().any(|(_, exit)| of.is(&exit.task) && exit.served())
 }
 

@@ -302,3 +302,95 @@ fn clients_of_other_sockets_below_a_wrapper_are_not_quiet() {
         "#]],
     );
 }
+
+/// A Unix listener that a process below the first one closed at a signal before its exit: nothing looked at its open files in time.
+#[test]
+fn a_process_below_that_a_signal_from_outside_stopped_is_not_quiet() {
+    const SERVER: &str = "proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server\n+0.1 exec server\n";
+    // A shell in the background, and all processes of the container are signalled.
+    let to_all = |of_server: &str| {
+        container(&format!(
+            "
+            {SERVER}
+            +1 QUIT runc -> main handler armed
+            +1.001 enter main QUIT looked
+            +1.0001 QUIT runc -> server {of_server} already-armed
+            +1.05 exit server 0 looked already-armed
+            +2 exit main 0 looked already-armed
+            "
+        ))
+    };
+    check(
+        &to_all("default blocked"),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGQUIT to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; whether clients used a Unix or UDP socket is not known: the process reads its stop signal without a handler (signalfd or sigwait)
+        "#]],
+    );
+    assert!(is_unknown(&to_all("default sigwait")));
+    assert!(!is_unknown(&to_all("default")));
+    assert!(!is_unknown(&to_all("handler")));
+    // A stranger before the stop.
+    let before = |signal: &str, exit: &str| {
+        container(&format!(
+            "
+            {SERVER}
+            {signal}
+            +1 TERM runc -> main handler armed
+            +1.001 enter main TERM looked
+            {exit}
+            +2 exit main 0 looked already-armed
+            "
+        ))
+    };
+    const EXIT: &str = "+1.05 exit server 143 looked already-armed";
+    check(
+        &before("+0.6 TERM bash -> server handler unarmed", EXIT),
+        expect![[r#"
+            clean-exit: Stopped/Clean/Unknown
+              The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; whether clients used a Unix or UDP socket is not known: a process below handled a signal before its open files were looked at
+        "#]],
+    );
+    assert!(!is_unknown(&before("", EXIT)));
+    assert!(!is_unknown(&before("+0.6 TERM bash -> server ignored ignore unarmed", EXIT)));
+    // It ended before clients count, it served by TCP until the end, or it was looked at.
+    assert!(!is_unknown(&before(
+        "+0.6 TERM bash -> server handler unarmed",
+        "+0.8 exit server 143 looked unarmed"
+    )));
+    assert!(!is_unknown(&before(
+        "+0.6 TERM bash -> server handler unarmed",
+        "+1.04 tcp app closed 80\n+1.05 exit server 143 looked already-armed"
+    )));
+    assert!(!is_unknown(&before(
+        "+1.01 TERM bash -> server handler already-armed\n+1.02 enter server TERM looked",
+        EXIT
+    )));
+    // Nobody stops the container.
+    let alone = |by: &str| {
+        container(&format!(
+            "
+            {SERVER}
+            +60 INT bash -> server {by} unarmed
+            +60.1 exit server 3 looked unarmed
+            +60.11 exit main 3 looked armed
+            "
+        ))
+    };
+    check(
+        &alone("handler"),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Unknown
+              PID 1 `app` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+    check(
+        &alone("default"),
+        expect![[r#"
+            nonzero-exit: Crash/NonzeroExit/Quiet
+              PID 1 `app` exited by itself with code 3
+              fix: read the log of the process; if the code means success after a stop signal, exit with 0 or with 128 plus the signal number
+        "#]],
+    );
+}

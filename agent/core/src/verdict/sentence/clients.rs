@@ -155,6 +155,7 @@ fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> 
             "whether clients used a Unix or UDP socket is not known: {}",
             match unlooked {
                 Some(Unlooked::TooMany) => "a process had more open files than the probes look at",
+                Some(Unlooked::EarlyHandler) => "a process below handled a signal before its open files were looked at",
                 Some(Unlooked::NoHandler) | None => "the process reads its stop signal without a handler (signalfd or sigwait)",
             }
         ),

@@ -1,12 +1,12 @@
 //! What clients met, and whether all of it was observed.
 
 use super::Life;
-use crate::event::{Armed, ExitStatus, Kind, TargetState};
+use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
 use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
 use crate::time::Boot;
 
-use crate::correlate::subjects::inner;
+use crate::correlate::subjects::inner::{self, InnerSignal};
 use crate::correlate::subjects::inside::{self, ended_by_default, killed, killed_by_end_of, unseen};
 use crate::correlate::subjects::process::Served;
 use crate::correlate::subjects::subject::Others;
@@ -107,9 +107,49 @@ impl Life<'_> {
         traffic.unseen.unlooked = match () {
             () if serves_tcp => None,
             () if reads_unlooked(stop, self.kill.is_some(), inside) => Some(Unlooked::NoHandler),
+            () if let Some(unlooked) = self.signalled_unlooked(inside, (exits_since, until)) => Some(unlooked),
             () => own_exits.more.since(exits_since, until).map(|_| Unlooked::TooMany),
         };
         traffic
+    }
+
+    /// A signal from outside to another process than the main one, which ended in that time without a socket of clients, and may have closed
+    /// them at the signal: the probes look at a handler's begin only while the sockets are recorded.
+    fn signalled_unlooked(&self, inside: &Inside, (since, until): (Boot, Boot)) -> Option<Unlooked> {
+        let (state, timeline) = (self.state, self.timeline);
+        let is_armed = |fact: &&SignalFact| fact.armed_sockets() && state.is_watched_since(fact.at);
+        let armed = timeline.signals.iter().filter(is_armed).map(|fact| fact.at);
+        let looked_from = armed.chain(state.requested).min().unwrap_or(self.end);
+        let entries = inside::entries(timeline);
+        let unlooked = |fact: &InnerSignal| {
+            let of = inner::id(&fact.target);
+            let exit = inside::exit(state, &of).filter(|exit| (since..=until).contains(&exit.at))?;
+            let own = entries.iter().filter(|entry| !entry.discarded && entry.signal == fact.signal);
+            let entered = own
+                .filter(|entry| entry.process.same(&of))
+                .filter_map(|entry| entry.at_or_after(fact.at))
+                .min();
+            let reads = fact.state.blocked || fact.state.sigwait;
+            let may_have_read = || {
+                let kill = inside::signals(timeline).find(|kill| kill.signal == Signal::KILL && kill.to(&fact.target));
+                let is_read = kill
+                    .and_then(|kill| kill.pending)
+                    .is_some_and(|left| !left.contains(fact.signal));
+                is_read || exit.status.signal() != Some(Signal::KILL)
+            };
+            let is_init = || inside.forwards.iter().any(|other| other.sender.is(&fact.target));
+            if reads && entered.is_none() && !is_init() && may_have_read() {
+                return Some(Unlooked::NoHandler);
+            }
+            let is_early = fact.at < looked_from && entered.is_none_or(|at| at >= looked_from);
+            (is_early && !reads && fact.disposition == Disposition::Handler).then_some(Unlooked::EarlyHandler)
+        };
+        let main = self.main.as_ref()?;
+        inside::signals(timeline)
+            .filter(|fact| matches!(fact.role, Role::Runtime | Role::Other | Role::Unknown))
+            .filter(|fact| fact.signal != Signal::KILL && fact.result != SignalResult::Ignored)
+            .filter(|fact| !main.id.same(&inner::id(&fact.target)) && !inside::served(state, &inner::id(&fact.target)))
+            .find_map(|fact| unlooked(&fact))
     }
 
     /// Nothing that clients met is missing from when on they count.
