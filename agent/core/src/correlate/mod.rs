@@ -332,6 +332,11 @@ impl Correlator {
             previous.pod(now, &fact, &mut answers.reports);
         }
         self.pods.pod(now, fact, from_pods);
+        // Without the part that is missing, a state comes first.
+        if self.pods.may_lack_pods() && self.pods.begins() {
+            self.events = self.subjects.containers(now);
+            self.became(answers);
+        }
         if self.node.is_open()
             && self.scan.is_none()
             && let Some(running) = self.pods.running_pod(&uid)

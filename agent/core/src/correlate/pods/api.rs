@@ -1,7 +1,9 @@
 //! What is known of the API itself: its clock, and when it did not answer.
 
 use crate::correlate::limits::STEPS;
+use crate::ledger::{Claim, Hole, Origin};
 use crate::pod::{ApiClock, Deletion};
+use crate::termination::TerminationFacts;
 use crate::time::{Boot, Wall, WallClock};
 use crate::tolerances::{EVENT_RETRIED, EVENT_TRIED, RESOLUTION};
 
@@ -24,6 +26,10 @@ pub(super) struct Api {
     pub missing: Vec<(Boot, Boot)>,
     /// The first such time since the pods were listed: only it may have shown that a pod exists.
     pub may_hide_pods: Option<(Boot, Boot)>,
+    /// An observation began after it: the next list has all pods that are left.
+    pub is_list_due: bool,
+    /// When that list was complete: what ran on then was not hidden.
+    pub listed: Option<Boot>,
 }
 
 /// Why, then.
@@ -46,6 +52,26 @@ impl Api {
         if self.missing.last() != Some(&(since, now)) {
             add(&mut self.missing, (since, now));
         }
+    }
+
+    /// Of a pod that was not shown: only a part that is missing may have shown the hook, the grace period and the reason.
+    pub fn with_pod_hidden(&self, mut facts: TerminationFacts) -> TerminationFacts {
+        let is_listed = self.listed.is_some_and(|at| facts.end > at);
+        let Some((from, to)) = self.may_hide_pods.filter(|_| !is_listed) else {
+            return facts;
+        };
+        let hole = Hole {
+            why: Origin::Damaged,
+            ..Hole::gap(from, Some(to))
+        };
+        facts.missing.add(Claim::Pod, [hole]);
+        // Clients count from the deletion request on.
+        facts.with_traffic_unobserved()
+    }
+
+    /// A pod may exist that nothing has shown.
+    pub fn may_lack_pods(&self) -> bool {
+        self.may_hide_pods.is_some() && self.listed.is_none()
     }
 
     pub fn is_part_missing(&self, from: Boot, to: Boot) -> bool {

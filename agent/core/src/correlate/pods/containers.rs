@@ -202,7 +202,12 @@ impl Pods {
         if !self.active {
             // The runtime kills the sandbox of every pod that terminates: nothing is wrong with it.
             if !(facts.is_sandbox() && was_stopped(&facts)) {
-                out.reports.push(self.at_once(*facts));
+                let is_of_pod = matches!(facts.subject, Subject::Container { pod: Some(_), .. });
+                let facts = match is_of_pod {
+                    true => self.api.with_pod_hidden(*facts),
+                    false => *facts,
+                };
+                out.reports.push(self.at_once(facts));
             }
             return;
         }

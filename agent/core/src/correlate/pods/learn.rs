@@ -24,13 +24,18 @@ enum Claim {
 impl Pods {
     /// Returns true if pods are expected from now on.
     pub fn state(&mut self, now: Boot, state: PodsState) -> bool {
-        let is_first = !std::mem::replace(&mut self.active, true);
+        let is_first = self.begins();
         match state {
             PodsState::Away { reason } => {
                 self.api.away(now, reason);
                 self.shows_no_return();
             }
-            PodsState::Synced => self.api.synced(now),
+            PodsState::Synced => {
+                self.api.synced(now);
+                if std::mem::take(&mut self.api.is_list_due) {
+                    self.api.listed.get_or_insert(now);
+                }
+            }
         }
         // All waits change.
         let keys: Vec<PodUid> = self
@@ -45,11 +50,18 @@ impl Pods {
         is_first
     }
 
+    /// Returns true the first time that anything shows that there are pods: what came before may be missing.
+    pub fn begins(&mut self) -> bool {
+        !std::mem::replace(&mut self.active, true)
+    }
+
     /// Of the recording or the journal, a part of that time is missing. `is_within`: not before its begin, which lists the pods.
     pub fn part_missing(&mut self, since: Boot, now: Boot, is_within: bool) {
         self.api.part_missing(since, now);
         if is_within {
             self.api.may_hide_pods.get_or_insert((since, now));
+            self.api.is_list_due = false;
+            self.api.listed = None;
         }
         self.shows_no_return();
         for pod in self.pods.values_mut() {
@@ -75,7 +87,11 @@ impl Pods {
     /// The probes record everything from there on.
     pub fn observed_since(&mut self, since: Boot) {
         self.api.since = since;
-        self.api.may_hide_pods = None;
+        match self.active {
+            true => self.api.is_list_due = true,
+            // As for an agent without Kubernetes: no list is awaited.
+            false => _ = self.api.listed.get_or_insert(since),
+        }
     }
 
     /// A version of a pod.
@@ -109,7 +125,9 @@ impl Pods {
         let before: Vec<ContainerId> = pod.names.keys().cloned().collect();
         let other_workload = |known: &Arc<PodFact>| known.pod.workload != fact.pod.workload;
         let known = pod.fact.clone().filter(other_workload);
-        let last = pod.fact.as_ref().map_or(Boot(0), |last| last.seen);
+        // No container starts in a pod that is being stopped.
+        let first = pod.containers.iter().map(|of| of.start).min();
+        let last = pod.fact.as_ref().map(|last| last.seen).or(first).unwrap_or_default();
         let is_first_request = fact.deletion.is_some() && pod.object.deletion.is_none();
         let lacks_versions = is_first_request && self.api.is_part_missing(last, fact.seen);
         pod.learn(fact);

@@ -326,7 +326,7 @@ impl Pods {
 
     /// A pod may exist that nothing has shown.
     pub fn may_lack_pods(&self) -> bool {
-        self.api.may_hide_pods.is_some()
+        self.api.may_lack_pods()
     }
 
     /// Whether a termination waits for its pod's status.

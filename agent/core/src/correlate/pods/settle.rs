@@ -7,7 +7,7 @@ use crate::event::ExitStatus;
 use crate::ids::CgroupId;
 use crate::ids::ContainerId;
 use crate::kubernetes::{PodContext, PodTerminationFacts, Reported, Request, Unshown};
-use crate::ledger::{Claim, Hole, Origin};
+use crate::ledger::Claim;
 use crate::pod::{ContainerKind, ContainerState, PodEventsState};
 use crate::report::{PodTermination, Termination};
 use crate::time::Boot;
@@ -18,11 +18,11 @@ use crate::tolerances::{
 use crate::verdict::{self, Cause, Exit};
 
 use super::Limits;
-use super::api::Api;
+use super::api::{Api, PART_MISSING};
 use super::life::{Life, was_stopped};
 use super::parts::{Container, Held};
 use super::pod::{EARLIER, Pod, kind};
-use super::stop_reason::may_be_by_shutdown;
+use super::stop_reason::{INTERRUPTED, may_be_by_shutdown};
 
 /// Most ids of reported containers that are kept per pod.
 const REPORTED_IDS: usize = 64;
@@ -285,12 +285,18 @@ impl Pod {
             .unzip();
         // What stopped the containers may have come before the deletion, in a version that is missing.
         let by_api = self.stop_reason();
-        let is_by_it = |of: &Termination| by_api.as_ref().is_some_and(|reason| reason.cause == of.verdict.cause);
-        let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_hide_pods.is_some();
+        let is_by_it = |of: &Termination| {
+            // The verdict of a container that was OOM-killed during the stop has that cause.
+            let reason = of.kubernetes.as_ref().and_then(|context| context.stop_reason.as_ref());
+            let causes = [Some(of.verdict.cause), reason.map(|reason| reason.cause)];
+            by_api.as_ref().is_some_and(|reason| causes.contains(&Some(reason.cause)))
+        };
+        let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_lack_pods();
         let is_unshown = may_be_unshown && by_api.is_some() && !containers.iter().any(is_by_it);
-        let stop_reason = by_shutdown.or_else(|| match may_be_over_before || is_unshown {
-            true => Some(self.hidden_stop_reason()),
-            false => by_api,
+        let stop_reason = by_shutdown.or_else(|| match (is_unshown, may_be_over_before) {
+            (true, _) => Some(self.hidden_stop_reason(PART_MISSING)),
+            (false, true) => Some(self.hidden_stop_reason(INTERRUPTED)),
+            (false, false) => by_api,
         });
         let last = containers.iter().map(|of| of.end).max();
         self.object.lingering.last_exit = self.object.lingering.last_exit.max(last);
@@ -358,14 +364,8 @@ impl Pod {
                 .then(|| format!("{} container was still shutting down", verdict::OBSERVATION_ENDED))
         });
         self.name_victims(&mut facts, &held.id);
-        if let Some((from, to)) = api.may_hide_pods.filter(|_| self.fact.is_none()) {
-            let hole = Hole {
-                why: Origin::Damaged,
-                ..Hole::gap(from, Some(to))
-            };
-            facts.missing.add(Claim::Pod, [hole]);
-            // Clients count from the deletion request on.
-            facts = facts.with_traffic_unobserved();
+        if self.fact.is_none() {
+            facts = api.with_pod_hidden(facts);
         }
         // A request that was not shown can have asked for a longer grace period.
         let is_shown = !self.is_request_unshown(&Life::of(&facts, &held.id), api, now);

@@ -21,7 +21,7 @@ const BY_KUBELET: &str = "TerminationByKubelet";
 /// The reason that the Eviction API sets.
 const BY_EVICTION: &str = "EvictionByEvictionAPI";
 /// Evidence of an unknown reason.
-const INTERRUPTED: &str = "the watch of the pods was interrupted";
+pub(super) const INTERRUPTED: &str = "the watch of the pods was interrupted";
 const UNOBSERVED: &str = "the stop signal was not observed";
 
 impl Pod {
@@ -135,7 +135,7 @@ impl Pod {
             return None;
         }
         if self.may_be_over_before_deletion(request, life, api) {
-            return Some(self.hidden_stop_reason());
+            return Some(self.hidden_stop_reason(INTERRUPTED));
         }
         // No container starts in a pod that has terminated: what the status shows is not of this life, as of a mirror pod before the present one.
         let is_of_other = |fact: &Arc<PodFact>| life.start.is_some_and(|start| fact.seen < start);
@@ -148,9 +148,16 @@ impl Pod {
             return self.stop_reason_by_api().or_else(hidden);
         }
         let known = self.stop_reason().or_else(|| self.stop_reason_by_completion(name, life));
-        // Where versions before the deletion are missing, only compared clocks show that the deletion came first.
+        // Where versions before the deletion are missing, only compared clocks, or a stop signal after the watch showed the deletion, show
+        // that the deletion came first.
         let is_compared = request.is_some_and(|request| request.skew.is_some());
-        let is_unsure = |reason: &StopReason| reason.cause == Cause::Deleted && self.object.lacks_versions && !is_compared;
+        let is_first = || {
+            self.object
+                .deletion
+                .is_some_and(|(_, seen)| life.stop.is_some_and(|stop| seen <= stop))
+        };
+        let is_unsure =
+            |reason: &StopReason| reason.cause == Cause::Deleted && self.object.lacks_versions && !is_compared && !is_first();
         known
             .map(|reason| {
                 if is_unsure(&reason) {
@@ -179,10 +186,10 @@ impl Pod {
         self.is_terminal() && is_hidden && !life.stop_requested && !request.is_some_and(is_before)
     }
 
-    /// Why Kubernetes stopped the pod, if that may be its deletion.
-    pub fn hidden_stop_reason(&self) -> StopReason {
+    /// Why Kubernetes stopped the pod, if that may be its deletion. `why` that is not known.
+    pub fn hidden_stop_reason(&self, why: &str) -> StopReason {
         let by_api = self.stop_reason_by_api().filter(|reason| reason.cause != Cause::Deleted);
-        by_api.unwrap_or_else(|| event::reason(Cause::Unknown, INTERRUPTED.to_owned()))
+        by_api.unwrap_or_else(|| event::reason(Cause::Unknown, why.to_owned()))
     }
 
     /// The node was shutting down at the stop signal, and the pod's deletion was not requested before: a later one only removes the object.

@@ -72,7 +72,13 @@ fn may_be_evicted(case: &Case<'_>, context: &PodContext) -> bool {
     // A SIGKILL of which the record is missing may be the runtime's.
     let may_be_killed = || case.was_killed() || case.exit.is_none() && case.missing.lacks(Claim::Main, Kind::ProcessExit);
     let is_killed = case.stop().is_some() && case.kill().map_or_else(may_be_killed, |kill| !by_systemd_shutdown(kill));
-    is_announced && context.may_miss(Unshown::Request) && is_killed && !is_explained(case, context)
+    is_announced && may_be_asked(case, context) && is_killed && !is_explained(case, context)
+}
+
+/// The API may not have shown that somebody asked for the pod's end. In a shutdown nobody asks for that of a static pod: it has no deletion
+/// request, and the kubelet evicts none.
+pub(super) fn may_be_asked(case: &Case<'_>, context: &PodContext) -> bool {
+    context.may_miss(Unshown::Request) && !(context.pod.is_static && case.shutdown.is_some())
 }
 
 /// Why Kubernetes stopped the container, if the request was not after `at`.

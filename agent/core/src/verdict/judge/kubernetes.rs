@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::ask::{Ask, CLEAN_INSIDE, COMPLETED, NO_EXIT, PROVEN};
 use super::below;
 use super::cause::unknown;
-use super::context::{cause_before, is_explained, is_forced};
+use super::context::{cause_before, is_explained, is_forced, may_be_asked};
 use super::finding::{Finding, InnerEnd, Missing, Why, finding};
 use super::hook::{Hook, HookEnd};
 use super::traffic::traffic;
@@ -102,7 +102,7 @@ fn was_stopping(case: &Case<'_>, found: &Finding) -> bool {
 
 pub(super) fn request_unseen(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let context = case.kubernetes.filter(|_| was_stopping(case, found))?;
-    (context.may_miss(Unshown::Request) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))
+    (may_be_asked(case, context) && !is_explained(case, context)).then(|| unknown(case, Missing::Request))
 }
 
 pub(super) fn force_deleted(case: &Case<'_>, found: &Finding) -> Option<Finding> {

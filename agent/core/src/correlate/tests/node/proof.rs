@@ -486,6 +486,53 @@ fn an_outage_may_hide_the_eviction_that_killed_a_pod() {
     );
 }
 
+/// No kubelet evicts a static pod, and nobody requests the end of one: only the phase can have killed it.
+#[test]
+fn an_outage_hides_no_eviction_of_a_static_pod() {
+    let script = node(
+        "
+        pod dns hash=abc priority=2000000000 grace=30 dns
+        -58 mkdir dns:dns
+        proc dns in=dns:dns pid=110 ns=1 start=-58 parent=shim comm=dns
+        -58 exec dns
+        -57 pod dns dns=running
+        +1 node prepare true reboot
+        +1.1 TERM runc -> main handler
+        +1.11 enter main TERM
+        +9 exit main 0
+        +9.1 rmdir web:app
+        +10 TERM runc -> dns handler
+        +10.01 enter dns TERM
+        +13 api away timeout
+        +30 KILL runc -> dns
+        +30.01 exit dns KILL
+        +30.1 rmdir dns:dns
+        +33 node locks
+        +33.1 node job reboot.target
+        +36 node agent-ends
+        +120 end
+        ",
+    );
+    let script = script.replacen(
+        "    -59 mkdir dns:dns\n    proc dns in=dns:dns pid=110 ns=1 start=-59 parent=shim comm=dns\n    -59 exec dns\n",
+        "",
+        1,
+    );
+    let script = script.replacen("    -58 pod dns dns=running\n", "", 1);
+    check(
+        &script,
+        expect![[r#"
+        +71.000 container 000000000000 clean: NodeShutdown, by 1 PrepareForShutdown
+          container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 7.9 s later; the node was shutting down
+        +92.200 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
+          container `dns`: the container runtime sent SIGTERM to PID 1 `dns`; the container runtime sent SIGKILL 20.0 s later, before the end of the container's grace period of 30.0 s; the node was shutting down
+        +120.000 node 1 Critical +1.000…+120.000 truncated UNCLEAN ObservationEnded
+          the reboot did not wait for the shutdown of 1 of 2 pods: shop/dns (had 20.0 s of its 30 s) (normal phase took 8.0 s of 40 s, critical phase took 20.0 s of 20 s)
+          fix: raise shutdownGracePeriodCriticalPods to 30 s, shutdownGracePeriod to 70 s, and logind's InhibitDelayMaxSec to at least 70 s, or shorten the shutdown of shop/dns, which may take 30 s
+    "#]],
+    );
+}
+
 /// What a drain leaves opted out: these pods ran, and the sentence does not say that none did.
 #[test]
 fn pods_that_opted_out_are_no_proof_that_none_ran() {

@@ -545,8 +545,35 @@ fn a_pod_in_a_part_that_is_missing_is_not_a_container_without_kubernetes() {
     // Kubernetes knows nothing about a fault.
     assert_eq!(unshown(missing, crashed)[0].0, Exit::Crashed);
     // The next agent lists the pods.
-    let listed = format!("{missing}\n-40 start\n-40 scanned");
+    let listed = format!("{missing}\n-40 start\n-40 scanned\n-39 api synced");
     assert_eq!(unshown(&listed, stopped), [(Exit::Clean, Cause::Stopped)]);
+    let unlisted = format!("{missing}\n-40 start\n-40 scanned");
+    assert_eq!(unshown(&unlisted, stopped), [(Exit::Unknown, Cause::Unknown)]);
+}
+
+/// The list of the next agent does not have a pod that terminated before.
+#[test]
+fn a_list_after_the_stop_shows_nothing_of_a_pod_in_a_part_that_is_missing() {
+    let missing = "-50 lost tcp -58 1 damaged";
+    let stopped = "+1 TERM runc -> main handler\n+1.01 enter main TERM\n+1.5 exit main 0\n+2 start\n+2 scanned";
+    let unshown = |rest: &str| verdicts(&web(&format!("{stopped}\n{rest}")).replace("-58 pod web app=running", missing));
+    for rest in ["+90 tick", "+3 api synced\n+90 tick"] {
+        assert_eq!(unshown(rest), [(Exit::Unknown, Cause::Unknown)], "{rest}");
+    }
+}
+
+/// The part has the first state of the API too: that there are pods at all is not known.
+#[test]
+fn a_part_that_is_missing_may_have_had_the_first_state_of_the_api() {
+    let missing = "-50 lost tcp -58 1 damaged";
+    let stopped = "+1 TERM runc -> main handler\n+1.01 enter main TERM\n+1.5 exit main 0\n+90 tick";
+    let of = |script: String| verdicts(&script.replace("-60 api synced", ""));
+    let unshown = |instead: &str| of(web(stopped).replace("-58 pod web app=running", instead));
+    assert_eq!(unshown(missing), [(Exit::Unknown, Cause::Unknown)]);
+    // Versions that follow show the pod.
+    let deleted = "+0.5 skew 0 0\n+0.5 pod web deleted=+0.5:30";
+    let shown = format!("{missing}\n-40 pod web app=running\n{deleted}");
+    assert_eq!(unshown(&shown), [(Exit::Clean, Cause::Deleted)]);
 }
 
 /// What stopped a pod may have been in the part that is missing, and the deletion only remove the object.
@@ -577,7 +604,52 @@ fn a_deletion_after_a_part_that_is_missing_need_not_be_the_cause() {
             "{part}\n+1 skew 0 0\n+2 pod web deleted=+2:30\n+3.1 TERM runc -> main handler\n+3.11 enter main TERM\n+3.5 exit main 0\n+5 gone web"
         )))
     };
-    assert_eq!(stopped("+0.9 lost tcp +0.2 1 damaged"), [(Exit::Clean, Cause::Deleted)]);
+    let part = "+0.9 lost tcp +0.2 1 damaged";
+    assert_eq!(stopped(part), [(Exit::Clean, Cause::Deleted)]);
+    // Without compared clocks too, if the watch showed the deletion before.
+    let term = "+3.1 TERM runc -> main handler\n+3.11 enter main TERM\n+3.5 exit main 0";
+    let deleted = |at: &str| format!("{at} pod web deleted=+2:30");
+    let by_watch = |first: &str, then: &str| verdicts(&web(&format!("{part}\n{first}\n{then}\n+5 gone web")));
+    assert_eq!(by_watch(&deleted("+2"), term), [(Exit::Clean, Cause::Deleted)]);
+    assert_eq!(by_watch(term, &deleted("+3.6"))[0].1, Cause::Unknown);
+}
+
+/// What the pod's containers show of its deletion counts for the pod, also where another cause ended them.
+#[test]
+fn an_oom_kill_during_a_stop_leaves_the_pods_cause() {
+    let killed = |clock: &str| {
+        let script = web(&format!(
+            "
+            +0.9 lost tcp +0.2 1 damaged
+            {clock}
+            +2 pod web deleted=+2:30
+            +3.1 TERM runc -> main handler
+            +3.11 enter main TERM
+            +3.4 oom main
+            +3.5 exit main KILL
+            +5 gone web
+            "
+        ));
+        let of = |(_, report): (Boot, Report)| match report {
+            Report::PodTerminated(of) => Some((of.verdict.cause, of.containers[0].verdict.cause)),
+            _ => None,
+        };
+        super::run(&script).into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(killed("+1 skew 0 0"), [(Cause::Deleted, Cause::Oom)]);
+}
+
+/// An earlier part says nothing about a pod whose first version has its deletion.
+#[test]
+fn a_part_that_is_missing_from_before_a_pod_hides_nothing_of_it() {
+    let first_shown_deleted = |before: &str, part: &str| {
+        let script = web("+1 exit main 0\n+1.1 pod web deleted=+1:30\n+2 gone web");
+        let script = script.replace("-58 pod web app=running", part);
+        verdicts(&format!("-200 tick\n{before}\n{script}"))[0].1
+    };
+    assert_eq!(first_shown_deleted("", ""), Cause::Deleted);
+    assert_eq!(first_shown_deleted("-100 lost tcp -200 1 damaged", ""), Cause::Deleted);
+    assert_eq!(first_shown_deleted("", "-50 lost tcp -58 1 damaged"), Cause::Unknown);
 }
 
 /// The taint manager may have taken its mark back.
