@@ -8,7 +8,7 @@ use crate::verdict::own_time;
 use crate::verdict::sentence::clients;
 use crate::verdict::sentence::settings::Managed;
 use crate::verdict::table::row;
-use crate::verdict::words::{clients_were, lower, many, seconds};
+use crate::verdict::words::{at_least, clients_were, lower, many, seconds};
 use crate::verdict::{Cause, Exit, TrafficAxis};
 
 /// Before the remedy for an exit with an error: cut requests are lost with any exit code.
@@ -241,8 +241,7 @@ fn measured(of: &Asked<'_>) -> Option<(String, &'static str, u64)> {
     let traffic = of.case.traffic();
     let (window, sleep) = traffic.refusal_window().zip(NeededSleep::of(of.case))?;
     // Of clients that were not all seen, the last one may have come later.
-    let least = if traffic.is_part() { "at least " } else { "" };
-    Some((seconds(window), least, sleep.seconds))
+    Some((seconds(window), at_least(traffic), sleep.seconds))
 }
 
 fn accept_longer(of: &Asked<'_>) -> String {
