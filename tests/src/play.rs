@@ -20,7 +20,7 @@ use crate::runtime::{Did, Spec, Stop};
 use crate::socket_unit::INHERITED;
 use crate::stories::{ANY, ANY_IPV6};
 use crate::story::{Bystander, Kind, Need, Program, Story, When, Whence};
-use crate::sys::{boot_now, random_hex};
+use crate::sys::{boot_now, random_hex, until_parents_sleep};
 use crate::timeout::TIMEOUT;
 use crate::victim::{OVER, Totals};
 
@@ -186,6 +186,8 @@ impl Players {
         let Did::Ready { address, .. } = runtime.until(&mut did, |d| matches!(d, Did::Ready { .. }))? else {
             bail!("not ready")
         };
+        let scope = Scope::at(&self.machine.mounts, &role.scope);
+        until_parents_sleep(|| scope.processes())?;
         let address = address.map(|address| called_at(story, address)).transpose()?;
         let mut seen = Vec::new();
         let mut client = self.before_stop(role, pid, address.as_deref(), &mut seen)?;

@@ -256,14 +256,41 @@ pub fn until_alone() -> Result<()> {
         let others = std::fs::read_dir(&tasks)?
             .flatten()
             .filter(|task| Some(task.file_name().as_os_str()) != own.file_name());
-        let runs = |stat: &String| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']));
         let running: Vec<String> = others
             .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok())
-            .filter(runs)
+            .filter(|stat| !after_name(stat).starts_with(['Z', 'X']))
             .collect();
         Ok(holds(running.is_empty(), || running.join("")))
     });
     alone.map_err(Error::other)
+}
+
+/// Waits until none of `processes` that has a child among them is runnable: on a busy machine the child that a parent started may be ready
+/// long before the parent knows it. One that vfork(2) holds sleeps uninterruptibly.
+///
+/// # Errors
+/// A parent runs for as long as tests wait, or `processes` cannot be read.
+pub fn until_parents_sleep(processes: impl Fn() -> Result<Vec<u32>>) -> anyhow::Result<()> {
+    until("the parents to sleep", || {
+        let stats: Vec<(u32, String)> = processes()?
+            .into_iter()
+            .filter_map(|pid| Some((pid, std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)))
+            .collect();
+        // State and parent are the first two fields after the name.
+        let parents: Vec<&str> = stats
+            .iter()
+            .filter_map(|(_, stat)| after_name(stat).split(' ').nth(1))
+            .collect();
+        let busy = stats
+            .iter()
+            .find(|(pid, stat)| parents.contains(&pid.to_string().as_str()) && after_name(stat).starts_with('R'));
+        Ok(holds(busy.is_none(), || format!("{busy:?}")))
+    })
+}
+
+/// What a line of /proc/PID/stat has after the name, which may contain anything; nothing where it has no name.
+fn after_name(stat: &str) -> &str {
+    stat.rsplit_once(") ").map_or("", |(_, rest)| rest)
 }
 
 /// A child that does `act`, executes nothing, and exits with 0; its process id. Before this process has another thread.
