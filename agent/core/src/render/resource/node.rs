@@ -60,6 +60,8 @@ pub struct NodeEpitaphReport {
     pub pods: Option<u64>,
     /// Of a shutdown: connections that clients lost by it; absent where none was observed and some may have been missed.
     pub lost_connections: Option<u64>,
+    /// Of a shutdown: more connections may have been lost than `lostConnections` has; absent where that number is exact.
+    pub lost_connections_at_least: Option<bool>,
     /// Of a shutdown: pods that were started on the node within it; absent where none was seen.
     pub pods_started: Option<u64>,
     /// The trace.
@@ -100,6 +102,7 @@ impl NodeEpitaph {
             took: took(shutdown.end, shutdown.begin),
             pods: (!of.pods).then(|| shutdown.pods.len() as u64 + shutdown.unlisted.more),
             lost_connections: shutdown.loss().known(),
+            lost_connections_at_least: shutdown.loss().is_least.then_some(true),
             pods_started: Some(shutdown.started().count() as u64).filter(|count| *count > 0),
             trace_id: id::node_trace_id(&shutdown.key).to_string(),
             gaps: gaps.into_iter().flatten().collect(),
@@ -131,6 +134,7 @@ impl NodeEpitaph {
             took: took(lost.end.at, lost.begin.at),
             pods: Some(lost.pods.stuck as u64),
             lost_connections: None,
+            lost_connections_at_least: None,
             pods_started: None,
             trace_id: id::node_loss_trace_id(&node.uid, lost.key.transition).to_string(),
             gaps: [partial, unwatched].into_iter().flatten().collect(),
