@@ -125,7 +125,7 @@ that pointer (`reg_not_null` in kernel/bpf/verifier.c; changed by \"bpf: Augment
 6.12). If a program then loads from the pointer, the machine stops as soon as a segment comes to a closed port. So the probes first test a copy of the argument,
 a number about which the verifier knows nothing, and then the pointer itself.
 
-Sources, on github.com; read: net/ipv4/tcp_ipv4.c, net/ipv4/tcp_output.c, net/ipv6/tcp_ipv6.c, include/trace/events/tcp.h and sock.h,
+The sources are on github.com. These files were read: net/ipv4/tcp_ipv4.c, net/ipv4/tcp_output.c, net/ipv6/tcp_ipv6.c, include/trace/events/tcp.h and sock.h,
 include/linux/cgroup-defs.h, kernel/bpf/btf.c, verifier.c and trampoline.c, arch/arm64/Kconfig.
 
 - A: mkuron/almalinux-kernel, the sources of AlmaLinux's packages, with their configuration (almalinux/kernel-x86_64-rhel.config,
