@@ -418,7 +418,7 @@ impl Rules {
             ..rule(
                 "EpitaphNodeNotReadyForShutdown",
                 "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
-                "A shutdown or reboot of this node does not give its pods their grace periods. periods: the kubelet has \
+                "A shutdown or reboot of this node does not give its pods their full grace periods. periods: the kubelet has \
                  no shutdownGracePeriod. delay: logind's InhibitDelayMaxSec is shorter than shutdownGracePeriod. lock: the kubelet holds \
                  no delay lock, usually because of periods or delay; if the state of periods is unknown, set \
                  agent.kubelet.config. `epitaph doctor`, run as root on the node itself, names the file and the remedy."
