@@ -297,7 +297,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 100,
         meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, never ran its handler, or was killed before it had time to run.",
         proof: "signal_generate shows the state of the process when the stop signal was sent. At the runtime's SIGKILL the stop signal was still pending (if the kernel's record has the pending signals), and no handler had been entered. Below an init, the same is shown for the process to which the signal was forwarded.",
-        remedy: "Unblock the signal (a signal mask is inherited across fork and exec), or declare as the stop signal the one that the program reads.",
+        remedy: "Unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads as its stop signal.",
     },
     Row {
         headline: "ignored-stop-signal",
