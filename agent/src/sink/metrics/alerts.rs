@@ -280,8 +280,9 @@ impl Rules {
             severity: "info",
             ..rule(
                 "EpitaphOutOfMemory",
-                "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed because of memory: {{ $labels.role \
-                 }}".into(),
+                "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed because of memory: \
+                 {{ $labels.role }}"
+                    .into(),
                 "The OOM killer killed a process that is not a part of the program: the kubelet's exec probe (exec-probe), the preStop hook \
                  (pre-stop), an exec session (exec-session), one of these three (from-outside), or the container runtime's own process \
                  (runtime). The memory of such a process counts against the container's memory limit. A probe that fails for this reason \
