@@ -18,9 +18,10 @@ pub struct Page {
 }
 
 /// Where the evidence of an alert about a workload is.
-const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termination VERDICT` or `container.stop VERDICT`, with the \
-     sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `epitaph.unclean=true`, *Find Traces*. Without Jaeger: \
-     `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
+const IN_THE_TRACE: &str = "The trace of the termination. Its root span, `pod.termination VERDICT` or `container.stop VERDICT`, has the \
+                            sentence, the remedy and the evidence. In Jaeger, select the workload's *Service*, enter \
+                            `epitaph.unclean=true` in *Tags*, and press *Find Traces*. Without Jaeger, run `kubectl -n NAMESPACE get \
+                            events --field-selector reason=UncleanTermination`.";
 
 const PAGES: [Page; 16] = [
     Page {
@@ -141,7 +142,7 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphUncleanRatio",
         means: "The workload had five or more terminations in an hour, and more than a quarter of these were unclean.",
-        proves: "`epitaph_workload_terminations_total` by the label `unclean`.",
+        proves: "The metric `epitaph_workload_terminations_total`, by the label `unclean`.",
         to_do: &[
             "Usually all terminations of a workload have the same fault in the shutdown: fix what the alert that has the verdict names.",
             "Check the change with one `kubectl rollout restart`: the new pods' terminations must be clean.",
@@ -151,7 +152,8 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphHostUncleanTermination",
         means: "A systemd unit, or a container of an unknown pod, had an unclean termination.",
-        proves: "The trace under service `epitaph` on that host; live: `epitaph watch` on the host. For a unit also `journalctl -u UNIT`.",
+        proves: "The trace of service `epitaph` on that host. `epitaph watch` on the host shows new terminations live. For a unit, \
+                 `journalctl -u UNIT` has its log.",
         to_do: &[
             "Read the sentence in the trace; find the verdict with `epitaph explain VERDICT`.",
             "If a container on a Kubernetes node is reported without its pod, the agent had no connection to the API at that time: see \
@@ -179,7 +181,7 @@ const PAGES: [Page; 16] = [
         means: "The kernel produced records faster than the agent read them, one container exceeded its budget of records, or the \
                 kernel skipped a probe. The agent knows which kind of records was lost. It judges terminations of that time as `unknown` \
                 if the lost records could have changed the verdict.",
-        proves: "`epitaph_records_lost_total` by kind.",
+        proves: "The metric `epitaph_records_lost_total`, by the label `kind`.",
         to_do: &[
             "If the terminations with the verdict `unknown` are all of one container, look at its processes: a container that \
              produces more records than its budget loses only its own records, and a larger buffer does not help.",
@@ -192,7 +194,8 @@ const PAGES: [Page; 16] = [
         alert: "EpitaphNotExporting",
         means: "Traces or log records do not reach the collector: either all requests for traces, or all requests for log records, fail \
                 (the label `outcome` is `unreachable`); or spans or log records were dropped (the label `outcome` has the reason).",
-        proves: "`epitaph_export_spans_total` and `epitaph_export_logs_total` by outcome, and `epitaph_export_retries_total`; the agent's \
+        proves: "The metrics `epitaph_export_spans_total` and `epitaph_export_logs_total`, by the label `outcome`, and \
+                 `epitaph_export_retries_total`; the agent's \
                  log has the error of the last request, and a remedy.",
         to_do: &[
             "`unreachable`: check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
@@ -219,7 +222,7 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphKubernetesAway",
         means: "The agent runs without the Kubernetes API: terminations are reported late, or as containers without a pod.",
-        proves: "`/readyz` of the agent, and `epitaph_kubernetes_requests_total` by outcome.",
+        proves: "`/readyz` of the agent, and the metric `epitaph_kubernetes_requests_total`, by the label `outcome`.",
         to_do: &[
             "`forbidden`: apply the agent's ClusterRole and ClusterRoleBinding again (`docs/privileges.md` has the reason for each rule).",
             "`failed`: check the network path from the node to the API server: DNS, NetworkPolicy, certificates.",
@@ -230,8 +233,10 @@ const PAGES: [Page; 16] = [
         alert: "EpitaphNodeNotReadyForShutdown",
         means: "Graceful node shutdown does not work on this node: a shutdown or reboot does not wait for its pods. By default, Kubernetes \
                 has no graceful node shutdown.",
-        proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration (its own answer, or the file of `agent.kubelet.config`), `lock` from logind, \
-                 `delay` from both. `epitaph doctor --only shutdown` on the node shows the files and the values. A check that could not be \
+        proves: "The metric `epitaph_node_shutdown_ready{state=\"not_ready\"}`, by the label `check`. The check `periods` is made from the \
+                 kubelet's configuration (the kubelet's own answer, or the file of `agent.kubelet.config`), the check `lock` from logind, \
+                 and the check `delay` from both. `epitaph doctor --only shutdown` on the node shows the files and the values. A check \
+                 that could not be \
                  made is `unknown` and causes no alert.",
         to_do: &[
             "Run `epitaph doctor --only shutdown` as root on the node itself, with the program from a release's archive, or the program \
