@@ -174,7 +174,9 @@ static STANDS: [Stands; 16] = [
         why: "The init's exit sent it. Before the OOM killer is asked for, and a stop of the main process.",
     },
     Stands {
-        rules: &["The stop signal ended the process, which had raised it again just after a child had ended: the result describes how the child ended"],
+        rules: &[
+            "The stop signal ended the process, which had raised it again just after a child had ended: the result describes how the child ended",
+        ],
         over: &[
             "OomVictim",
             "ProcessExec",
@@ -196,7 +198,9 @@ static STANDS: [Stands; 16] = [
         why: "Rests on signals, exits and OOM kills of all processes. Who handled the signal does not matter where nobody else got it, and Kubernetes can rule an earlier stop out.",
     },
     Stands {
-        rules: &["Exit after the stop signal with another error code than 128 + the stop signal, or with that code although the process has no handler"],
+        rules: &[
+            "Exit after the stop signal with another error code than 128 + the stop signal, or with that code although the process has no handler",
+        ],
         over: &["ProcessExec", "Tcp", "gap in FirstStop", "gap in NoStop", "gap in Others"],
         why: "An error after the stop signal. The end of another process in a later gap makes it no better.",
     },

@@ -336,7 +336,10 @@ pub const KUBERNETES_FAILURES: Row = Row {
     shape: Shape::Counter,
     unit: "{request}",
     labels: &[
-        ("resource", "agent: pods, replicaset, job, namespace, events, clock; observer: endpointslices, pods, namespaces"),
+        (
+            "resource",
+            "agent: pods, replicaset, job, namespace, events, clock; observer: endpointslices, pods, namespaces",
+        ),
         (
             "reason",
             "expired: the API server no longer has the changes; too_new: the API server does not have the requested version yet; \
@@ -411,7 +414,10 @@ pub const NODE_SHUTDOWN_LAST: Row = Row {
     shape: Shape::Gauge,
     unit: "s",
     labels: &[
-        ("verdict", "graceful, truncated, unprotected, bypassed, unannounced, spoofed, cancelled, blocked, unknown"),
+        (
+            "verdict",
+            "graceful, truncated, unprotected, bypassed, unannounced, spoofed, cancelled, blocked, unknown",
+        ),
         ("unclean", "true, false: a shutdown of a drained node is not unclean"),
     ],
     about: "Unix time of the last shutdown of the node with this verdict: the time of the last evidence of that shutdown. Absent until \
@@ -423,8 +429,11 @@ const WORKLOAD_KIND: (&str, &str) = (
     "epitaph.workload.kind",
     "Deployment, StatefulSet, DaemonSet, CronJob, Job, ...",
 );
-const WORKLOAD_NAME: (&str, &str) = ("epitaph.workload.name", "name of the workload; `*` stands for all Jobs and all pods without a \
-                                      controller of a namespace");
+const WORKLOAD_NAME: (&str, &str) = (
+    "epitaph.workload.name",
+    "name of the workload; `*` stands for all Jobs and all pods without a \
+                                      controller of a namespace",
+);
 
 pub const WORKLOAD_TERMINATIONS: Row = Row {
     name: "epitaph.workload.terminations",

@@ -192,7 +192,8 @@ pub static STORIES: &[Story] = &[
     server(
         "pgbouncer-int",
         "safe shutdown",
-        PGBOUNCER.documented("SIGINT: safe shutdown, like the commands PAUSE and SHUTDOWN; waits for queries that are under way."),
+        PGBOUNCER
+            .documented("SIGINT: safe shutdown, like the commands PAUSE and SHUTDOWN; waits for queries that are under way."),
         SIGINT,
         clean(&["The container runtime sent SIGINT to PID 1 `pgbouncer`, the handler ran, and the process exited with code 0"]),
     ),

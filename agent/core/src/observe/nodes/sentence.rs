@@ -289,7 +289,9 @@ pub(super) fn duplicate(
         by.node,
         before(began)
     );
-    let remedy = format!("check what both pods wrote in that time ({both}); in future, power a lost node off before its pods are replaced");
+    let remedy = format!(
+        "check what both pods wrote in that time ({both}); in future, power a lost node off before its pods are replaced"
+    );
     Loss::DuplicateRun.judged(text, remedy)
 }
 

@@ -121,7 +121,12 @@ fn columns() -> Value {
             "Duration from the deletion request to the last exit."
         ),
         column("Exit", ".report.exit", "string", "How the main process exited."),
-        column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created."),
+        column(
+            "Age",
+            ".metadata.creationTimestamp",
+            "date",
+            "Time since the object was created."
+        ),
         at_least,
         shows,
         sentence,

@@ -96,12 +96,14 @@ fn comparison(of: &Rollout) -> Option<String> {
     };
     if of.is_at_bound {
         return Some(
-            "Not comparable with the rollout before: the observer may have removed Epitaphs of one of the two rollouts.".to_owned(),
+            "Not comparable with the rollout before: the observer may have removed Epitaphs of one of the two rollouts."
+                .to_owned(),
         );
     }
     let Some((now, then)) = cost.mean_lost().zip(before.mean_lost()) else {
         return Some(
-            "Not comparable with the rollout before: for one of the two rollouts, the connections of no pod are known.".to_owned(),
+            "Not comparable with the rollout before: for one of the two rollouts, the connections of no pod are known."
+                .to_owned(),
         );
     };
     if [cost, before].iter().any(|of| of.unknown_of_half().is_some()) {

@@ -1,6 +1,7 @@
 //! What no recording follows, with the reasons.
 
-const OWN_FAULT: &str = "no recording, because the fault is in the program itself: the log or the core dump of the program shows what to change";
+const OWN_FAULT: &str =
+    "no recording, because the fault is in the program itself: the log or the core dump of the program shows what to change";
 
 const AFTER: &str = "recorded after a remedy had been followed; the remedy that it gets itself is tested with another program";
 
