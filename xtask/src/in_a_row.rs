@@ -1,5 +1,5 @@
 //! `cargo xtask test --repeat RUNS --loops N`: the same tests again and again beside busy loops. No test is retried: a failure stays one.
-//! Runs of the same tests at the same commit add up, so that a long series can be made in parts.
+//! Runs of the same tests of the same content add up, so that a long series can be made in parts.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ pub fn runs(only: Option<&str>, times: usize, loops: usize, run: impl Fn() -> Re
     let key = key(only, loops);
     let earlier = prove::recorded(&key, &stamp).map(|cells| Series::read(&cells)).transpose()?;
     if let Some(earlier) = &earlier {
-        println!("{} runs of this commit are recorded: these are added", earlier.runs);
+        println!("{} runs of this content are recorded: these are added", earlier.runs);
     }
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

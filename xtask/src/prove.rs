@@ -169,73 +169,77 @@ pub fn record(row: &Row, stamp: &Stamp) -> Result<String> {
     Ok(text)
 }
 
-/// The cells of the row with this key, if its runs were of the same commit and kernel, so that more of them add up. Of a commit with changes
-/// on top nobody knows whether they were the same ones.
+/// The cells of the row with this key, if its runs were of the same content and on the same kernel, so that more of them add up.
 pub fn recorded(key: &[String; 2], stamp: &Stamp) -> Option<[String; 4]> {
     let path = shell::root().join(PAGE);
     of_same(&fs::read_to_string(&path).unwrap_or_default(), key, stamp)
 }
 
-fn of_same(page: &str, key: &[String; 2], [_, kernel, commit]: &Stamp) -> Option<[String; 4]> {
-    if commit.ends_with(DIRTY) {
-        return None;
-    }
+fn of_same(page: &str, key: &[String; 2], [_, kernel, tested]: &Stamp) -> Option<[String; 4]> {
     let (_, rows) = page.split_once(RUNS)?;
     let cells = |row: &str| -> Option<[String; 9]> {
         let row = row.strip_prefix("| ")?.strip_suffix(" |")?;
         row.split(" | ").map(str::to_owned).collect::<Vec<_>>().try_into().ok()
     };
     rows.lines().filter_map(cells).find_map(|row| {
-        let [tests, loops, runs, well, minutes, failures, _, of_kernel, of_commit] = row;
-        let same = [tests, loops] == *key && of_kernel == *kernel && of_commit == *commit;
+        let [tests, loops, runs, well, minutes, failures, _, of_kernel, of_tested] = row;
+        let content = |tested: &str| tested.split_once(' ').map(|(_, content)| content.to_owned());
+        let same = [tests, loops] == *key && of_kernel == *kernel && content(&of_tested) == content(tested);
         same.then_some([runs, well, minutes, failures])
     })
 }
 
-/// Date, kernel, commit.
+/// Date, kernel, commit and content.
 pub type Stamp = [String; 3];
 
-const DIRTY: &str = "-dirty";
-
-/// Of the commit that is tested: the page itself is written by the runs, and tests nothing.
+/// Of what is tested: the pages themselves are written by the runs, and test nothing.
 pub fn stamp() -> Result<Stamp> {
-    let git = || {
-        let mut git = Command::new("git");
-        git.current_dir(shell::root());
-        git
-    };
-    let mut commit = shell::read(git().args(["describe", "--always"]))?;
-    let others = [PAGE, proof::PAGE].map(|page| format!(":(exclude){page}"));
-    if !shell::read(
-        git()
-            .args(["status", "--porcelain", "--untracked-files=no", "--", "."])
-            .args(others),
-    )?
-    .is_empty()
-    {
-        commit += DIRTY;
-    }
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("reading the kernel's release")?;
     Ok([
         shell::read(Command::new("date").args(["-u", "+%F"]))?,
         kernel.trim().to_owned(),
-        commit,
+        format!(
+            "{} {}",
+            shell::read(Command::new("git").current_dir(shell::root()).args(["describe", "--always"]))?,
+            content()?
+        ),
     ])
+}
+
+/// The tree that git would write for the tracked files as they are, without the pages that runs write: the same after these are committed,
+/// and in another checkout.
+fn content() -> Result<String> {
+    let directory = shell::root().join("target/xtask");
+    fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        // An index of its own: what is staged stays as it is.
+        git.current_dir(shell::root())
+            .env("GIT_INDEX_FILE", directory.join("index"))
+            .args(args);
+        shell::read(&mut git)
+    };
+    git(&["read-tree", "HEAD"])?;
+    git(&["add", "--update"])?;
+    git(&["rm", "--cached", "--quiet", "--ignore-unmatch", "--", PAGE, proof::PAGE])?;
+    let mut tree = git(&["write-tree"])?;
+    tree.truncate(12);
+    Ok(tree)
 }
 
 struct Outcome {
     succeeded: bool,
-    /// Result, date, kernel, commit.
+    /// Result, date, kernel, commit and content.
     cells: [String; 4],
 }
 
 fn run(tier: &Tier, stamp: &Stamp) -> Result<Outcome> {
-    let [date, kernel, commit] = stamp.clone();
+    let [date, kernel, tested] = stamp.clone();
     let (lines, status) = printed(&tier.command.split(' ').collect::<Vec<_>>())?;
     let totals = lines.iter().rev().find_map(|line| closing(line));
     Ok(Outcome {
         succeeded: status.success(),
-        cells: [result(totals, status), date, kernel, commit],
+        cells: [result(totals, status), date, kernel, tested],
     })
 }
 
@@ -288,8 +292,9 @@ fn page(before: &str, tier: Option<(&Tier, &Outcome)>, runs: Option<(&Row, &str)
     let mut page = String::from(
         "# Tiers of tests\n\n\
          This page answers: which tests ran last, when, and with which result? Written by `cargo xtask prove` and `cargo xtask test --repeat`;\n\
-         do not edit. Each row is the last run that was recorded, with the kernel of the machine and the commit (`-dirty`: with changes on top).\n\n\
-         | Tier | `cargo xtask …` | What | Result | Date | Kernel | Commit |\n|---|---|---|---|---|---|---|\n",
+         do not edit. Each row is the last run that was recorded, with the kernel of the machine, the commit, and the content:\n\
+         the tree that git writes for the tracked files as they were, without this page and [proof.md](proof.md).\n\n\
+         | Tier | `cargo xtask …` | What | Result | Date | Kernel | Commit, content |\n|---|---|---|---|---|---|---|\n",
     );
     for known in TIERS {
         let begin = format!("| {} | `{}` | {} |", known.name, known.command, known.what);
@@ -317,8 +322,8 @@ fn page(before: &str, tier: Option<(&Tier, &Outcome)>, runs: Option<(&Row, &str)
 }
 
 const RUNS: &str = "\n## The same tests in a row\n\n\
-    By `cargo xtask test --repeat RUNS --loops N --only TESTS`: beside so many busy loops, no test retried. Runs at one commit add up.\n\n\
-    | Tests | Busy loops | Runs | Without a failure | Minutes of a run | Failures | Date | Kernel | Commit |\n\
+    By `cargo xtask test --repeat RUNS --loops N --only TESTS`: beside so many busy loops, no test retried. Runs of one content add up.\n\n\
+    | Tests | Busy loops | Runs | Without a failure | Minutes of a run | Failures | Date | Kernel | Commit, content |\n\
     |---|---|---|---|---|---|---|---|---|\n";
 
 #[cfg(test)]
@@ -374,26 +379,26 @@ mod tests {
     }
 
     #[test]
-    fn runs_add_up_at_one_commit_without_changes_and_on_one_kernel() {
+    fn runs_add_up_of_one_content_and_on_one_kernel() {
         let key = ["`timing`", "2"].map(str::to_owned);
         let row = Row {
             key: key.clone(),
             cells: ["5", "4", "1.0 to 2.0", "a, b (2 times)"].map(str::to_owned),
         };
-        let recorded = |commit: &str| {
-            let text = format!("{} {} | 2026-01-02 | 6.18 | {commit} |", row.begin(), row.cells.join(" | "));
+        let recorded = |tested: &str| {
+            let text = format!("{} {} | 2026-01-02 | 6.18 | {tested} |", row.begin(), row.cells.join(" | "));
             page("", None, Some((&row, &text)))
         };
-        let stamp = |kernel: &str, commit: &str| ["2026-01-03", kernel, commit].map(str::to_owned);
-        let clean = recorded("abc");
-        // On another day, too.
-        assert_eq!(of_same(&clean, &key, &stamp("6.18", "abc")), Some(row.cells.clone()));
-        assert_eq!(of_same(&clean, &key, &stamp("6.18", "def")), None);
-        assert_eq!(of_same(&clean, &key, &stamp("6.19", "abc")), None);
+        let stamp = |kernel: &str, tested: &str| ["2026-01-03", kernel, tested].map(str::to_owned);
+        let before = recorded("abc 123");
+        // On another day, and at a later commit, too.
+        assert_eq!(of_same(&before, &key, &stamp("6.18", "abc 123")), Some(row.cells.clone()));
+        assert_eq!(of_same(&before, &key, &stamp("6.18", "def 123")), Some(row.cells.clone()));
+        assert_eq!(of_same(&before, &key, &stamp("6.18", "abc-dirty 124")), None);
+        assert_eq!(of_same(&before, &key, &stamp("6.19", "abc 123")), None);
         let idle = ["`timing`", "0"].map(str::to_owned);
-        assert_eq!(of_same(&clean, &idle, &stamp("6.18", "abc")), None);
-        assert_eq!(of_same(&recorded("abc-dirty"), &key, &stamp("6.18", "abc-dirty")), None);
-        assert_eq!(of_same("", &key, &stamp("6.18", "abc")), None);
+        assert_eq!(of_same(&before, &idle, &stamp("6.18", "abc 123")), None);
+        assert_eq!(of_same("", &key, &stamp("6.18", "abc 123")), None);
     }
 
     #[test]

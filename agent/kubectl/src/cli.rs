@@ -32,17 +32,17 @@ pub struct Cli {
 pub enum Command {
     /// List terminations, the latest first
     List(ListArgs),
-    /// Show why a pod terminated, gone or not: sentence, timeline, remedy
+    /// Show why a pod terminated, also if the pod is gone: sentence, timeline, remedy
     Why(WhyArgs),
-    /// Show a node's last shutdown and loss, its readiness, and terminations on it
+    /// Show a node's last shutdown and loss, its readiness, and terminations on the node
     Node(NodeArgs),
-    /// Show what a rollout cost: pods, lost connections and times, against the revision before, and the setting to change
+    /// Show what a rollout cost (pods, lost connections and times), compared with the revision before, and which setting to change
     Rollout(RolloutArgs),
     /// Show terminations as they are reported
     Watch(WatchArgs),
-    /// Check whether terminations are reported in this cluster, or of one node
+    /// Check whether terminations are reported in this cluster, or on one node
     Doctor(DoctorArgs),
-    /// For kubectl_complete-epitaph: what can follow
+    /// Print the words that can follow on the command line, for kubectl_complete-epitaph
     #[command(name = "__complete", hide = true, disable_help_flag = true)]
     Complete(CompleteArgs),
 }
@@ -80,13 +80,13 @@ pub struct AccessArgs {
     /// User of the kubeconfig
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<String>,
-    /// Ask as this user, whom the API server lets you impersonate
+    /// Ask as this user; the API server must allow you to impersonate this user
     #[arg(long = "as", global = true, value_name = "USER")]
     pub impersonate: Option<String>,
     /// Namespace [default: the context's]
     #[arg(long, short, global = true, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Longest time of one request; a bare number is seconds, 0 no limit
+    /// Longest time of one request; a number without a unit means seconds, 0 means no limit
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = limit)]
     pub request_timeout: Limit,
 }
@@ -115,17 +115,18 @@ pub struct ListArgs {
     /// Format of the output
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ListOutput,
-    /// Without the line of titles
+    /// Print no line with the column titles
     #[arg(long)]
     pub no_headers: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListOutput {
-    /// A line each
+    /// One line for each termination
     #[default]
     Table,
-    /// A line each, with node, what kubectl shows of the exit if the kernel recorded something else, trace and sentence
+    /// One line for each termination, with more columns: node, trace, sentence, and what kubectl shows of the exit if the kernel recorded
+    /// another exit
     Wide,
     Json,
     Yaml,
@@ -134,8 +135,8 @@ pub enum ListOutput {
 
 #[derive(Debug, Args)]
 pub struct WhyArgs {
-    /// Name of a pod or its beginning; NAMESPACE/POD; name of a workload or KIND/NAME; name of an Epitaph; beginning of the id of a container,
-    /// pod or trace. Without it, the last termination that the label selector matches
+    /// Name of a pod or the beginning of the name; NAMESPACE/POD; name of a workload or KIND/NAME; name of an Epitaph; beginning of the id
+    /// of a container, pod or trace. Without a name, the last termination that the label selector matches
     #[arg(value_name = "POD", required_unless_present = "selector", num_args = 1..=2)]
     pub what: Vec<String>,
     #[command(flatten)]
@@ -157,7 +158,7 @@ pub enum WhyOutput {
     Json,
     Yaml,
     Name,
-    /// For an incident report
+    /// Markdown, for an incident report
     Markdown,
 }
 
@@ -168,7 +169,7 @@ fn node(text: &str) -> Result<String, Infallible> {
 
 #[derive(Debug, Args)]
 pub struct NodeArgs {
-    /// Name of the node, gone or not
+    /// Name of the node, which may be gone
     #[arg(value_parser = node)]
     pub node: String,
     /// Format of the output
@@ -192,19 +193,19 @@ pub struct RolloutArgs {
     /// Workload: deployment/NAME, statefulset/NAME or daemonset/NAME
     #[arg(value_name = "TYPE/NAME", required = true, num_args = 1..=2)]
     pub workload: Vec<String>,
-    /// What the rollout to this revision cost [default: the last one]
+    /// Show the rollout to this revision [default: the last rollout]
     #[arg(long, value_name = "NUMBER")]
     pub revision: Option<u64>,
     /// Wait until the rollout has settled: the new pods are available, and the time of --settle has passed since the last old pod was gone
     #[arg(long)]
     pub wait: bool,
-    /// Longest wait; a bare number is seconds, 0 no limit
+    /// Longest time to wait; a number without a unit means seconds, 0 means no limit
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = limit, requires = "wait")]
     pub timeout: Limit,
-    /// How long to wait after the last old pod is gone, so that its report arrives; a bare number is seconds
+    /// How long to wait after the last old pod is gone, so that the report on this pod arrives; a number without a unit means seconds
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = seconds, requires = "wait")]
     pub settle: Duration,
-    /// Exit with 2 if the rollout did this; can be repeated
+    /// Exit with code 2 if the rollout had this result; can be repeated
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONDITION")]
     pub fail_on: Vec<FailOn>,
     /// Format of the output
@@ -218,7 +219,7 @@ pub enum FailOn {
     Lost,
     /// A termination was unclean
     Unclean,
-    /// A pod has no report, or one without a verdict or without its connections
+    /// A pod has no report, or the verdict or the connections in its report are unknown
     Unknown,
 }
 
@@ -230,9 +231,9 @@ pub enum RolloutOutput {
     Text,
     Json,
     Yaml,
-    /// Of the workload
+    /// Name of the workload
     Name,
-    /// For a summary of a pipeline
+    /// Markdown, for the summary of a pipeline
     Markdown,
 }
 
@@ -260,7 +261,7 @@ pub enum WatchOutput {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// One node
+    /// Check only this node
     #[arg(value_parser = node)]
     pub node: Option<String>,
     /// Format of the output
@@ -281,7 +282,7 @@ pub enum DoctorOutput {
 
 #[derive(Debug, Args)]
 pub struct CompleteArgs {
-    /// The words so far; the last one is to be completed
+    /// The words of the command line so far; the last word is to be completed
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     pub words: Vec<OsString>,
 }

@@ -18,8 +18,7 @@ pub enum Exit {
 }
 
 /// Shown below `kubectl epitaph --help`.
-pub const HELP: &str =
-    "Exit codes: 0 done, 1 any failure (as kubectl), 2 what --fail-on names happened, 3 --wait ran out of time.";
+pub const HELP: &str = "Exit codes: 0 done, 1 any failure (as in kubectl), 2 the rollout had a result that --fail-on names, 3 the time of --wait was over.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

@@ -19,7 +19,7 @@ pub struct Filter {
     /// Containers with this name, or whose id begins with this; can be repeated
     #[arg(long, value_name = "NAME|ID", value_parser = container)]
     pub container: Vec<String>,
-    /// systemd units with this name, which may have the wildcards * and ?; ".service" is added where the name has no suffix
+    /// systemd units with this name, which may have the wildcards * and ?; ".service" is added if the name has no suffix
     #[arg(long, value_name = "NAME", value_parser = unit_pattern)]
     pub unit: Vec<String>,
     /// Containers and units in this cgroup or below; path from the root of the hierarchy, or below /sys/fs/cgroup
@@ -34,10 +34,12 @@ pub struct Filter {
     /// Pods of this workload, as NAME or KIND/NAME, which may have the wildcards * and ?
     #[arg(long, value_name = "[KIND/]NAME", value_parser = name_pattern)]
     pub workload: Vec<String>,
-    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists the verdicts. `down`: times in which the node was off
+    /// Terminations, and shutdowns of the node, with this verdict; `epitaph explain` lists the verdicts. The name `down` stands for times
+    /// in which the node was off
     #[arg(long, value_name = "VERDICT", value_parser = verdict)]
     pub verdict: Vec<String>,
-    /// Unclean terminations only; the verdicts unknown, undecided-connections and clean-exit (what clients lost is not known) are not unclean: ask for them with --verdict
+    /// Unclean terminations only. The verdicts unknown, undecided-connections and clean-exit (what clients lost is not known) do not count
+    /// as unclean: use --verdict to see them
     #[arg(long)]
     pub unclean: bool,
 }

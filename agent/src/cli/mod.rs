@@ -47,7 +47,7 @@ pub enum Command {
     Agent(AgentArgs),
     /// Add to the agents' traces what one node cannot see: endpoint removals, replacement pods, lost nodes
     Observer(ObserverArgs),
-    /// Observe logind and systemd on the system bus, for the agent of this node or as lines: shutdowns, and who delays them
+    /// Observe on the system bus how this node is shut down, and who delays the shutdown: for the agent of this node, or printed as lines
     Logind(LogindArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
@@ -55,18 +55,18 @@ pub enum Command {
     Record(RecordArgs),
     /// Judge the evidence of a recording again, on any machine, without root
     Replay(ReplayArgs),
-    /// Show why a pod, container or unit terminated, or this node shut down: sentence, timeline, remedy; from the journal
+    /// Show from the agent's journal why a pod, container or unit terminated, or why this node shut down: sentence, timeline, remedy
     Why(WhyArgs),
     /// List finished terminations, a line each, or count them by workload and verdict
     List(ListArgs),
     /// Copy evidence from the agent's journal into a recording, for a bug report; `replay` judges it again
     Export(ExportArgs),
-    /// Check whether this machine can be observed, and whether this node would shut its pods down gracefully; each finding with its
-    /// remedy
+    /// Check whether this machine can be observed, and whether this node would shut its pods down gracefully; print a remedy for each
+    /// problem
     Doctor(DoctorArgs),
     /// Ask agents and observers whether they are ready; exit code 69 if one is not
     Ready(ReadyArgs),
-    /// Explain a verdict or an alert: what it means, what proves it, how to fix it; also 137, OOMKilled and what else kubectl shows
+    /// Explain a verdict or an alert: what it means, what proves it, how to fix it; or explain what kubectl shows, such as 137 or OOMKilled
     Explain(ExplainArgs),
 }
 
@@ -191,8 +191,8 @@ pub struct DoctorArgs {
     /// Check a mounted image of a node instead of this machine: would a node with these files shut its pods down gracefully?
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "only")]
     pub root: Option<PathBuf>,
-    /// Configuration of the agent, which names its journal and, in a pod or an image, the kubelet's files [default: the installed one; with
-    /// --root, none]
+    /// Configuration file of the agent: it names the agent's journal and, in a pod or an image, the kubelet's files [default: the installed
+    /// one; with --root, none]
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -203,7 +203,7 @@ pub struct DoctorArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum FindingsFormat {
-    /// A line per check, with its remedy
+    /// A line for each check, with its remedy
     #[default]
     #[value(alias = "auto")]
     Text,
@@ -224,25 +224,27 @@ pub enum Question {
 
 #[derive(Debug, Args)]
 pub struct ReadyArgs {
-    /// Address of an agent or observer; all addresses of a host name are asked. Without it, the `listen` address of the configuration
+    /// Address of an agent or observer. If a host name has several addresses, all of them are asked. Without this argument, the `listen`
+    /// address of the configuration is asked
     #[arg(value_name = "HOST:PORT")]
     pub targets: Vec<String>,
-    /// Also ask every address of this name, such as a headless Service; a name without an address, as without DNS, is left out after 15 s
-    /// of --wait, and the output says so
+    /// Also ask every address of this host name, such as the name of a headless Service. If the name still has no address after 15 s of
+    /// --wait (for example without DNS), it is left out, and the output says so
     #[arg(long, value_name = "HOST:PORT")]
     pub each: Vec<String>,
-    /// TOML file with that `listen` address; not read if an address is given
+    /// TOML configuration file with the `listen` address; not read if an address is given
     #[arg(long, value_name = "FILE", env = "EPITAPH_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Keep asking until all are ready, at most this long
+    /// Ask again until all are ready, at most for this time
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = epitaph_core::duration::parse)]
     pub wait: Duration,
 }
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Such as ignored-stop-signal, evicted-taint or quiet, one or several; an alert, such as EpitaphNodeLost; a probe, such as
-    /// tcp_send_reset; 137, SIGKILL, OOMKilled or exit code 137, with or without quotation marks; without a name, a line for each verdict
+    /// One or several names: a verdict, cause or traffic value, such as ignored-stop-signal, evicted-taint or quiet; an alert, such as
+    /// EpitaphNodeLost; a probe, such as tcp_send_reset; or what kubectl shows, such as 137, OOMKilled or exit code 137 (quotation marks
+    /// are not needed). Without a name, one line for each verdict is printed
     #[arg(value_name = "VERDICT|ALERT|WORD")]
     pub words: Vec<String>,
 }
@@ -262,10 +264,10 @@ pub struct ShowArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// A live view in a terminal, text elsewhere
+    /// A live view in a terminal; text if the output is not a terminal
     #[default]
     Auto,
-    /// A block of lines per termination
+    /// A block of lines for each termination
     Text,
     /// One JSON object per line
     Json,
@@ -279,7 +281,7 @@ pub fn is_dumb(env: &dyn crate::config::Env) -> bool {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Probes")]
 pub struct KernelArgs {
-    /// BTF (type information) of the running kernel, where /sys/kernel/btf/vmlinux does not exist
+    /// File with the BTF (type information) of the running kernel, if /sys/kernel/btf/vmlinux does not exist
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
     /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608, more from 64 CPUs on]
@@ -319,11 +321,11 @@ pub struct KubernetesArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Export")]
 pub struct OtlpArgs {
-    /// Send traces and metrics to this collector, such as http://localhost:4317. Filters do not apply: those of all terminations are sent
-    /// (`epitaph replay` sends no metrics)
+    /// Send traces and metrics to this collector, such as http://localhost:4317. Filters do not apply: traces and metrics of all
+    /// terminations are sent (`epitaph replay` sends no metrics)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// grpc or http/protobuf [default: grpc where the port is 4317, else http/protobuf]
+    /// Protocol of the collector: grpc or http/protobuf [default: grpc if the port is 4317, otherwise http/protobuf]
     #[arg(long, value_name = "PROTOCOL")]
     pub otlp_protocol: Option<String>,
     /// service.name of the traces of all terminations [default: a pod's application, `epitaph` for everything else]
@@ -334,10 +336,11 @@ pub struct OtlpArgs {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Messages")]
 pub struct LogArgs {
-    /// Which of epitaph's own messages go to standard error: a level (error, warn, info, debug, trace), also for one part of the program, such as info,epitaph::source=debug; docs/config.md has more [default: info]
+    /// Which of epitaph's own messages go to standard error: a level (error, warn, info, debug, trace). A part of the program can have its
+    /// own level, as in info,epitaph::source=debug (see docs/config.md) [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
-    /// text or json
+    /// Format of epitaph's own messages: text or json
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<String>,
 }

@@ -27,7 +27,7 @@ pub struct PastArgs {
     /// A time may have an offset from UTC: 03:04+02:00
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
-    /// Only terminations until this time, in the same form
+    /// Only terminations until this time, written in the same way as for --since
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<When>,
 }
@@ -48,7 +48,7 @@ pub struct ExportArgs {
     /// time may have an offset from UTC: 03:04+02:00
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
-    /// Only evidence until this time, in the same form
+    /// Only evidence until this time, written in the same way as for --since
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<When>,
 }
@@ -79,7 +79,7 @@ pub struct WhyArgs {
 pub struct ListArgs {
     #[command(flatten)]
     pub past: PastArgs,
-    /// Count by workload and verdict, the worst first
+    /// Count the terminations by workload and verdict, the worst first
     #[arg(long)]
     pub summary: bool,
     /// Format of the output; docs/json.md describes the objects of "json"
@@ -94,23 +94,23 @@ pub struct ListArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhyFormat {
-    /// As wide as the terminal, at most 100 columns; 80 elsewhere
+    /// Text, as wide as the terminal (at most 100 columns), or 80 columns wide if the output is not a terminal
     #[default]
     Text,
     /// One JSON object
     Json,
     /// Markdown for an incident report
     Markdown,
-    /// A picture of the text, for a page or a slide
+    /// The text as a picture, for a page or a slide
     Svg,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// A line for each, cut to the width of the terminal
+    /// One line for each termination, cut to the width of the terminal
     #[default]
     Text,
-    /// As text, with one more column: what kubectl shows of the exit, if the kernel recorded something else
+    /// The same lines as `text`, with one more column: what kubectl shows of the exit, if the kernel recorded another exit
     Wide,
     /// One JSON object per line
     Json,

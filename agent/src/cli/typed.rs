@@ -41,14 +41,16 @@ pub fn other_code(text: &str) -> Option<(String, &'static [&'static str])> {
         ),
         200..=245 => (
             format!(
-                "Exit code {code}: of a systemd unit, systemd itself may have failed to start the program; `systemctl status` shows \
+                "Exit code {code}: if the process belongs to a systemd unit, systemd itself may have failed to start the program; \
+                 `systemctl status` shows \
                  the step (such as {code}/NAME), and systemd.exec(5) explains it. Otherwise the program reported an error of its own."
             ),
             &["nonzero-exit", "oom-child"],
         ),
         _ => (
             format!(
-                "Exit code {code}: the program reported an error of its own. Read its log, and its documentation of the code.{}",
+                "Exit code {code}: the program reported an error of its own. Read the program's log, and look for the code in the \
+                 program's documentation.{}",
                 as_signal(code)
             ),
             &["nonzero-exit", "oom-child"],

@@ -481,10 +481,10 @@ fn the_documentation_lists_what_the_code_has() {
         "# Configuration of `epitaph agent` and `epitaph observer`\n\n\
          This page answers: which settings does the program have, and how is each set?\n\n\
          <!-- Made from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib config`; do not edit. -->\n\n\
-         A TOML file (`--config FILE` or `EPITAPH_CONFIG`), environment variables override the file, and flags override both; every key can be given as\n\
-         `--set KEY=VALUE`. An unknown key is an error, an unknown `EPITAPH_*` variable a warning. `epitaph agent --print-config` shows the effective configuration with\n\
-         secrets redacted, and keys without a value as comments at its end. Durations are `10s`, `500ms`, `1m 30s`; a bare\n\
-         number is milliseconds.\n\n{}\n\
+         Settings come from a TOML file (`--config FILE` or `EPITAPH_CONFIG`), from environment variables, and from flags. Environment variables\n\
+         override the file, and flags override both. Every key can also be given as `--set KEY=VALUE`. An unknown key is an error; an unknown\n\
+         `EPITAPH_*` variable causes a warning. `epitaph agent --print-config` shows the effective configuration, with secrets redacted; keys\n\
+         without a value are comments at its end. A duration is written as `10s`, `500ms` or `1m 30s`; a number without a unit means milliseconds.\n\n{}\n\
          Next: [the values of the chart](../deploy/helm/epitaph/README.md#values), which have these settings under `config`, or\n\
          [what Epitaph costs](cost.md).\n",
         settings::markdown()

@@ -38,7 +38,7 @@ struct Stands {
 static STANDS: [Stands; 16] = [
     Stands {
         rules: &[
-            "End by a fault, an abort or a resource limit",
+            "A fault, an abort or a resource limit ended the process",
             "Exit with an error, after the OOM killer chose another process of the container or unit",
             "SIGKILL from the process itself, or from the kernel for a resource limit",
             "The OOM killer chose another process of the container or unit",
@@ -60,9 +60,9 @@ static STANDS: [Stands; 16] = [
     },
     Stands {
         rules: &[
-            "End by a signal from another process",
-            "End by the stop signal, without a handler",
-            "Exit, just after a program with clients below the process had failed",
+            "A signal from another process ended the process",
+            "The stop signal ended the process, which has no handler",
+            "Exit, just after a program with clients below the main process had failed",
             "SIGKILL from a daemon that kills before memory has run out",
             "SIGKILL from another process",
         ],
@@ -120,7 +120,7 @@ static STANDS: [Stands; 16] = [
         why: "The SIGKILL was seen. What it rests on is that no stop signal came before.",
     },
     Stands {
-        rules: &["Exit with another code, without a stop signal"],
+        rules: &["Exit with a code other than 0, without a stop signal"],
         over: &[
             "ProcessExec",
             "ProcessExit",
@@ -134,8 +134,8 @@ static STANDS: [Stands; 16] = [
     },
     Stands {
         rules: &[
-            "Exit after the stop signal, and a process to which the signal was sent on did not end well",
-            "SIGKILL from the sender of the stop signal: a process to which the stop signal was sent on held up the exit",
+            "Exit after the stop signal: another process, to which the signal had been forwarded, did not end cleanly",
+            "SIGKILL from the sender of the stop signal: another process, to which the stop signal had been forwarded, delayed the exit",
             "SIGKILL from the sender of the stop signal: the process had read the stop signal",
             "SIGKILL, and the pod was deleted with a grace period of 0",
         ],
@@ -150,7 +150,7 @@ static STANDS: [Stands; 16] = [
         why: "The stop signal and its way inside were seen; an earlier one, a program start or a client does not change who did not end well. With exit 0 an OOM kill does not go before.",
     },
     Stands {
-        rules: &["No exit after the stop signal until the shutdown ended"],
+        rules: &["The process got the stop signal and did not exit before the shutdown ended"],
         over: &[
             "OomVictim",
             "ProcessExec",
@@ -174,7 +174,9 @@ static STANDS: [Stands; 16] = [
         why: "The init's exit sent it. Before the OOM killer is asked for, and a stop of the main process.",
     },
     Stands {
-        rules: &["End by the stop signal, raised again just after the end of a child: how the child ended"],
+        rules: &[
+            "The stop signal ended the process, which had raised it again just after a child had ended: the result describes how the child ended",
+        ],
         over: &[
             "OomVictim",
             "ProcessExec",
@@ -187,7 +189,7 @@ static STANDS: [Stands; 16] = [
     Stands {
         rules: &[
             "A clean exit, and the preStop hook was cut off or failed",
-            "End by the stop signal, raised again at the end of the handler's work",
+            "The stop signal ended the process, whose handler had raised it again at the end of its work",
             "Exit with 0, after the stop signal",
             "Exit with 0, without a stop signal",
             "The exit code is one for which a restart rule of the container exists",
@@ -196,14 +198,16 @@ static STANDS: [Stands; 16] = [
         why: "Rests on signals, exits and OOM kills of all processes. Who handled the signal does not matter where nobody else got it, and Kubernetes can rule an earlier stop out.",
     },
     Stands {
-        rules: &["Exit with another code than 128 + the stop signal, or with that code and without a handler"],
+        rules: &[
+            "Exit after the stop signal with another error code than 128 + the stop signal, or with that code although the process has no handler",
+        ],
         over: &["ProcessExec", "Tcp", "gap in FirstStop", "gap in NoStop", "gap in Others"],
         why: "An error after the stop signal. The end of another process in a later gap makes it no better.",
     },
     Stands {
         rules: &[
-            "A program with clients was killed, or a signal's default action ended it",
-            "Exit of PID 1 with an error just after the kernel had discarded the stop signal that it raised again at the end of its shutdown",
+            "A program with clients was killed, or the default action of a signal ended the program",
+            "Exit of PID 1 with an error: at the end of its shutdown PID 1 had raised the stop signal again, and the kernel had just discarded the second signal",
             "Exit with 128 + the stop signal, which the process had handled",
         ],
         over: &["ProcessExec", "Tcp", "gap in FirstStop", "gap in NoStop"],
@@ -211,24 +215,24 @@ static STANDS: [Stands; 16] = [
     },
     Stands {
         rules: &[
-            "SIGKILL after a preStop hook had left only the kubelet's minimum",
-            "SIGKILL by the shutdown, or in it before the process's own grace period was over",
+            "SIGKILL after a preStop hook had left only the kubelet's minimum of the grace period",
+            "SIGKILL by the shutdown, or SIGKILL during the shutdown before the process's own grace period was over",
             "SIGKILL from the sender of the stop signal: the process had not read the stop signal",
-            "SIGKILL of a sidecar, for which the main containers had left only the kubelet's minimum",
+            "SIGKILL of a sidecar: the main containers had left it only the kubelet's minimum of the grace period",
         ],
         over: &["OomVictim", "ProcessExec", "Tcp", "gap in Others"],
         why: "Rests on the first stop signal and on what the process did with it; an OOM kill would have sent a SIGKILL of its own first.",
     },
     Stands {
         rules: &[
-            "Exit of PID 1 with an error: its handler had only raised the stop signal again, and the kernel discarded that",
+            "Exit of PID 1 with an error: its handler had only raised the stop signal again, and the kernel had discarded the second signal",
         ],
         over: &["ProcessExec", "gap in FirstStop", "gap in NoStop"],
         why: "Rests on all that could show work between the handler and the second signal.",
     },
     Stands {
         rules: &[
-            "SIGKILL from the sender of the stop signal: the handler had only raised the signal again, and the kernel discarded that",
+            "SIGKILL from the sender of the stop signal: the handler had only raised the signal again, and the kernel had discarded the second signal",
         ],
         over: &["OomVictim", "ProcessExec", "gap in Others"],
         why: "The same before a SIGKILL: an OOM kill would have sent one of its own first.",

@@ -13,14 +13,14 @@ pub(super) const TINI: Installed = Installed {
     configuration: &[],
     command: &[],
     ready: Ready::Prints,
-    documented: "Forwards signals to its child, with `-g` to the child's process group, and exits with the child's exit code.",
+    documented: "tini forwards signals to its child (with `-g` to the child's process group), and exits with the child's exit code.",
 };
 
 pub(super) const DUMB_INIT: Installed = Installed {
     name: "dumb-init",
     packages: &["dumb-init"],
     files: &["/usr/bin/dumb-init"],
-    documented: "Forwards signals to the session rooted at its child, with `--single-child` to the child only, and exits with the child's exit code.",
+    documented: "dumb-init forwards signals to the session of its child (with `--single-child` to the child only), and exits with the child's exit code.",
     ..TINI
 };
 
@@ -28,7 +28,7 @@ const CATATONIT: Installed = Installed {
     name: "catatonit",
     packages: &["catatonit"],
     files: &["/usr/bin/catatonit"],
-    documented: "Forwards signals to its child.",
+    documented: "catatonit forwards signals to its child.",
     ..TINI
 };
 
@@ -134,7 +134,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "tini-pool",
-        "the program below tini has a pool, and finishes the work of the pool at SIGQUIT",
+        "the program below tini has worker processes, and finishes their work at SIGQUIT",
         Installed {
             command: &["/usr/bin/tini", "--", "$VICTIM", "pool"],
             ..TINI
@@ -144,7 +144,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "tini-group-pool",
-        "tini -g signals the program's pool, too, which has no handler",
+        "tini -g also signals the program's worker processes, which have no handler",
         Installed {
             command: &["/usr/bin/tini", "-g", "--", "$VICTIM", "pool"],
             ..TINI
@@ -160,7 +160,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "tini-idle-pool",
-        "neither the program below tini nor its pool has a handler",
+        "neither the program below tini nor its worker processes have a handler",
         Installed {
             command: &["/usr/bin/tini", "--", "$VICTIM", "idle-pool"],
             ..TINI
@@ -199,7 +199,7 @@ pub(super) static STORIES: &[Story] = &[
     within(
         8,
         "tini-slow-with-time",
-        "the same with a longer grace period",
+        "the program below tini handles SIGTERM, and the grace period is longer than its shutdown",
         Installed {
             command: &["/usr/bin/tini", "--", "$VICTIM", "handle-for", "4", "0"],
             ..TINI
@@ -223,7 +223,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "tini-shell",
-        "tini forwards to a shell that started the program without exec",
+        "tini forwards SIGTERM to a shell that started the program without exec",
         Installed {
             command: &["/usr/bin/tini", "--", "/bin/sh", "-c", "\"$VICTIM\" handle 0; true"],
             ..TINI
@@ -237,7 +237,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "tini-trap-waits",
-        "tini forwards to a shell whose trap waits for the program in the foreground",
+        "tini forwards SIGTERM to a shell that runs the program in the foreground, so the shell's trap has to wait",
         Installed {
             command: &[
                 "/usr/bin/tini",
@@ -257,7 +257,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "tini-group",
-        "tini -g reaches the program below a shell, but waits for the shell only",
+        "tini -g signals the program below a shell, too, but waits for the shell only",
         Installed {
             command: &[
                 "/usr/bin/tini",
@@ -281,7 +281,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "tini-remaps",
-        "tini -e 143 makes the code 0 of a program without a handler",
+        "the program below tini has no handler, and tini -e 143 turns the exit code 143 into 0",
         Installed {
             command: &["/usr/bin/tini", "-e", "143", "--", "$VICTIM", "idle"],
             ..TINI
@@ -290,7 +290,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "tini-quit",
-        "the program below tini has no handler of SIGQUIT",
+        "the program below tini has no handler for SIGQUIT",
         Installed {
             // A shell's background job ignores SIGQUIT, and so does what it starts.
             command: &[
@@ -313,7 +313,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "tini-usr1",
-        "the program below tini has no handler of SIGUSR1",
+        "the program below tini has no handler for SIGUSR1",
         Installed {
             command: &["/usr/bin/tini", "--", "$VICTIM", "idle"],
             ..TINI
@@ -360,7 +360,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "dumb-init-usr1",
-        "the program below dumb-init has no handler of SIGUSR1",
+        "the program below dumb-init has no handler for SIGUSR1",
         Installed {
             command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
             ..DUMB_INIT
@@ -375,7 +375,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "dumb-init-winch",
-        "the program below dumb-init has no handler of SIGWINCH, whose default action is to do nothing",
+        "the program below dumb-init has no handler for SIGWINCH, and the default action of SIGWINCH is to do nothing",
         Installed {
             command: &["/usr/bin/dumb-init", "$VICTIM", "idle"],
             ..DUMB_INIT
@@ -431,7 +431,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "dumb-init-shell",
-        "dumb-init reaches the program below a shell, but waits for the shell only",
+        "dumb-init signals the program below a shell, too, but waits for the shell only",
         Installed {
             command: &["/usr/bin/dumb-init", "/bin/sh", "-c", "\"$VICTIM\" handle-for 1 0; true"],
             ..DUMB_INIT

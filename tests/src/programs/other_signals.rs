@@ -61,7 +61,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     runs_on(
         "nginx-winch",
-        "nothing: without `daemon on` the master ignores the signal in its handler",
+        "nothing happens: without `daemon on` the handler of the master does nothing",
         NGINX.documented("WINCH: gracefully shuts down the worker processes."),
         SIGWINCH,
         &[
@@ -101,8 +101,8 @@ pub(super) static STORIES: &[Story] = &[
     ),
     discarded(
         "apache-quit",
-        "no handler",
-        APACHE.documented("\"Stopping and Restarting\" names TERM, USR1, HUP and WINCH only."),
+        "the program has no handler for this signal",
+        APACHE.documented("The page \"Stopping and Restarting\" names only TERM, USR1, HUP and WINCH."),
         SIGQUIT,
         &[
             "`apache2` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal; the container runtime sent SIGKILL",
@@ -110,8 +110,8 @@ pub(super) static STORIES: &[Story] = &[
     ),
     discarded(
         "redis-quit",
-        "no handler",
-        REDIS.documented("\"Redis signal handling\" names SIGTERM, SIGINT and the signals of faults only."),
+        "the program has no handler for this signal",
+        REDIS.documented("The page \"Redis signal handling\" names only SIGTERM, SIGINT and the signals of faults."),
         SIGQUIT,
         &[
             "`redis-server` is PID 1 and has no SIGQUIT handler, so the kernel discarded the signal; the container runtime sent SIGKILL",
@@ -119,8 +119,8 @@ pub(super) static STORIES: &[Story] = &[
     ),
     discarded(
         "redis-usr1",
-        "no handler",
-        REDIS.documented("SIGUSR1: ends a child that saves or rewrites; Redis itself has no handler."),
+        "the program has no handler for this signal",
+        REDIS.documented("SIGUSR1 ends a child process that saves or rewrites data; Redis itself has no handler."),
         SIGUSR1,
         &[
             "`redis-server` is PID 1 and has no SIGUSR1 handler, so the kernel discarded the signal; the container runtime sent SIGKILL",
@@ -138,9 +138,9 @@ pub(super) static STORIES: &[Story] = &[
     ),
     runs_on(
         "postgresql-usr1",
-        "nothing: the signal of the server's own processes",
+        "nothing happens: the server's own processes use this signal",
         POSTGRESQL.documented(
-            "SIGUSR1: between the server's own processes; its documentation names SIGTERM, SIGINT, SIGQUIT and SIGHUP.",
+            "SIGUSR1 is used between the server's own processes. The documentation names SIGTERM, SIGINT, SIGQUIT and SIGHUP.",
         ),
         SIGUSR1,
         &[
@@ -150,7 +150,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     discarded(
         "haproxy-quit",
-        "nothing: the master ignores the signal",
+        "nothing happens: the master ignores the signal",
         HAPROXY_LOADED.documented("QUIT: dumps information about memory pools on stderr."),
         SIGQUIT,
         &["PID 1 `haproxy` ignores SIGQUIT (SIG_IGN), so the kernel discarded the signal; the container runtime sent SIGKILL"],
@@ -176,7 +176,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     runs_on(
         "gunicorn-winch",
-        "nothing: gunicorn is no daemon",
+        "nothing happens, because gunicorn does not run as a daemon",
         GUNICORN.documented("WINCH: gracefully shuts down the worker processes when gunicorn is daemonized."),
         SIGWINCH,
         &[
@@ -200,15 +200,15 @@ pub(super) static STORIES: &[Story] = &[
     },
     runs_on(
         "supervisord-usr2",
-        "the log is reopened",
-        SUPERVISORD.documented("SIGUSR2: closes and reopens its log and the logs of its programs."),
+        "supervisord reopens its log and continues to run",
+        SUPERVISORD.documented("At SIGUSR2, supervisord closes and reopens its log and the logs of its programs."),
         SIGUSR2,
         &["The container runtime sent SIGUSR2 to PID 1 `supervisord`, the handler started and sent no signal to `victim`"],
     ),
     runs_on(
         "java-quit",
         "thread dump",
-        JAVA.documented("SIGQUIT: prints the stack traces of all threads, and goes on."),
+        JAVA.documented("SIGQUIT: prints the stack traces of all threads, and continues to run."),
         SIGQUIT,
         &[
             "The container runtime sent SIGQUIT to PID 1 `java`, the handler started, but the process did not exit: the container runtime sent SIGKILL",
@@ -216,7 +216,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     discarded(
         "java-usr1",
-        "no handler",
+        "the program has no handler for this signal",
         JAVA.documented("SIGUSR1 is reserved on Linux."),
         SIGUSR1,
         &["`java` is PID 1 and has no SIGUSR1 handler, so the kernel discarded the signal; the container runtime sent SIGKILL"],

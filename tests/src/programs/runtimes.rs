@@ -12,16 +12,16 @@ pub(super) const NODE: Installed = Installed {
     configuration: &[],
     command: &[],
     ready: Ready::Prints,
-    documented: "SIGTERM and SIGINT: default handlers reset the terminal mode, then exit with 128 + signal number; with a listener the default behaviour is removed.",
+    documented: "At SIGTERM and SIGINT, default handlers reset the terminal mode, then exit with 128 + the signal number. A listener of the application for the signal removes this default behaviour.",
 };
 
-const NODE_OTHERS: &str = "\"Signal events\" does not describe SIGQUIT.";
+const NODE_OTHERS: &str = "The page \"Signal events\" does not describe SIGQUIT.";
 
 const PYTHON: Installed = Installed {
     name: "Python",
     packages: &["python3-minimal"],
     files: &["/usr/bin/python3"],
-    documented: "SIGTERM: the default action, unless the program calls signal.signal().",
+    documented: "SIGTERM has its default action, unless the program calls signal.signal().",
     ..NODE
 };
 
@@ -29,7 +29,7 @@ const RUBY: Installed = Installed {
     name: "Ruby",
     packages: &["ruby"],
     files: &["/usr/bin/ruby"],
-    documented: "SIGTERM: SignalException in the main thread, unless the program calls trap().",
+    documented: "SIGTERM raises a SignalException in the main thread, unless the program calls trap().",
     ..NODE
 };
 
@@ -37,7 +37,7 @@ const PERL: Installed = Installed {
     name: "Perl",
     packages: &["perl-base"],
     files: &["/usr/bin/perl"],
-    documented: "SIGTERM: the default action, unless the program sets $SIG{TERM}.",
+    documented: "SIGTERM has its default action, unless the program sets $SIG{TERM}.",
     ..NODE
 };
 
@@ -45,7 +45,7 @@ pub(super) const BASH: Installed = Installed {
     name: "bash",
     packages: &["bash"],
     files: &["/bin/bash"],
-    documented: "SIGTERM: the default action in a script without a trap.",
+    documented: "In a script without a trap, SIGTERM has its default action.",
     ..NODE
 };
 
@@ -115,7 +115,7 @@ pub(super) static STORIES: &[Story] = &[
     )),
     stopped_by(
         "node-quit",
-        "Node.js as PID 1, which has no handler of SIGQUIT",
+        "Node.js as PID 1, which has no handler for SIGQUIT",
         Installed {
             command: &["/usr/bin/node", "-e", NODE_IDLE],
             ..NODE.documented(NODE_OTHERS)
@@ -128,7 +128,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "node-quit-below-tini",
-        "Node.js below tini, which has no handler of SIGQUIT",
+        "Node.js below tini, which has no handler for SIGQUIT",
         Installed {
             packages: &["nodejs", "tini"],
             files: &["/usr/bin/node", "/usr/bin/tini"],
@@ -145,10 +145,10 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "node-usr1",
-        "Node.js as PID 1 starts its debugger, and runs on",
+        "Node.js as PID 1 starts its debugger, and continues to run",
         Installed {
             command: &["/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
-            ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+            ..NODE.documented("SIGUSR1 is reserved for starting the debugger.")
         },
         SIGUSR1,
         unclean(
@@ -160,12 +160,12 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped_by(
         "node-usr1-below-tini",
-        "Node.js below tini starts its debugger, and runs on",
+        "Node.js below tini starts its debugger, and continues to run",
         Installed {
             packages: &["nodejs", "tini"],
             files: &["/usr/bin/node", "/usr/bin/tini"],
             command: &["/usr/bin/tini", "--", "/usr/bin/node", "--inspect-port=0", "-e", NODE_IDLE],
-            ..NODE.documented("SIGUSR1: reserved to start the debugger.")
+            ..NODE.documented("SIGUSR1 is reserved for starting the debugger.")
         },
         SIGUSR1,
         unclean(
@@ -198,7 +198,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "ruby-without-handler",
-        "Ruby as PID 1 without a handler of the application: an exception, after which the process exits",
+        "Ruby as PID 1 without a handler of the application: the signal raises an exception, and the process exits",
         Installed {
             command: &["/usr/bin/ruby", "-e", RUBY_IDLE],
             ..RUBY
@@ -254,7 +254,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "bash-trap-on-exit",
-        "bash as PID 1, a script with a trap on EXIT that runs a program: bash has a handler then, and exits with 143",
+        "bash as PID 1 in a script that has a trap on EXIT and runs a program: because of the trap bash has a handler, and exits with 143",
         Installed {
             command: &[
                 "/bin/bash",

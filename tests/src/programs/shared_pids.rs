@@ -56,7 +56,7 @@ pub(super) static STORIES: &[Story] = &[
     )),
     not_pid_1(stopped(
         "tini-shared-shell",
-        "shared pid namespace: tini forwards to a shell that started the program without exec",
+        "shared pid namespace: tini forwards SIGTERM to a shell that started the program without exec",
         Installed {
             command: &["/usr/bin/tini", "-s", "--", "/bin/sh", "-c", "\"$VICTIM\" handle 0; true"],
             ..TINI
@@ -73,7 +73,7 @@ pub(super) static STORIES: &[Story] = &[
     )),
     not_pid_1(stopped(
         "tini-shared-group",
-        "shared pid namespace: tini -g reaches the program below a shell, but waits for the shell only",
+        "shared pid namespace: tini -g signals the program below a shell, too, but waits for the shell only",
         Installed {
             command: &[
                 "/usr/bin/tini",
@@ -137,7 +137,7 @@ pub(super) static STORIES: &[Story] = &[
     )),
     not_pid_1(stopped(
         "bash-shared-without-trap",
-        "shared pid namespace: a shell without a trap, and a program that gets no signal",
+        "shared pid namespace: a shell without a trap, and a program below the shell that gets no signal",
         Installed {
             command: &["/bin/bash", "-c", "\"$VICTIM\" handle 0; true"],
             ..BASH
@@ -155,7 +155,7 @@ pub(super) static STORIES: &[Story] = &[
     )),
     not_pid_1(stopped(
         "bash-shared-waits-in-the-foreground",
-        "shared pid namespace: a shell's trap waits for the program in the foreground, which gets no signal",
+        "shared pid namespace: a shell runs the program in the foreground, so its trap has to wait, and the program gets no signal",
         Installed {
             command: &["/bin/bash", "-c", "trap 'exit 0' TERM; \"$VICTIM\" idle; true"],
             ..BASH_WITH_TRAP

@@ -17,7 +17,7 @@ pub(super) const SUPERVISORD: Installed = Installed {
          [program:app]\ncommand=$VICTIM handle 0\nstdout_logfile=/dev/stdout\nstdout_logfile_maxbytes=0\n",
     )],
     command: &["/usr/bin/supervisord", "-n", "-c", "$DIR/supervisord.conf"],
-    documented: "SIGTERM: shuts down all subprocesses and itself; a subprocess gets `stopsignal` (SIGTERM), and after `stopwaitsecs` SIGKILL.",
+    documented: "At SIGTERM, supervisord shuts down all subprocesses and itself. A subprocess gets `stopsignal` (SIGTERM), and after `stopwaitsecs` SIGKILL.",
     ..TINI
 };
 
@@ -25,7 +25,7 @@ const RUNIT: Installed = Installed {
     name: "runit",
     packages: &["runit"],
     files: &["/usr/bin/runsvdir", "/usr/bin/runsv"],
-    documented: "runsv, SIGTERM: sends the service SIGTERM and SIGCONT, waits for it, and exits.",
+    documented: "At SIGTERM, runsv sends the service SIGTERM and SIGCONT, waits for the service, and exits.",
     ..TINI
 };
 
@@ -33,7 +33,7 @@ const RUNSVDIR: Installed = Installed {
     configuration: &[("services/app/run", "#!/bin/sh\nexec \"$VICTIM\" serve drain 127.0.0.1:0\n")],
     command: &["/usr/bin/runsvdir", "$DIR/services"],
     files: &["/usr/bin/runsvdir", "/usr/bin/runsv", "/usr/bin/sv"],
-    documented: "runsvdir, SIGTERM: exits with 0 at once; SIGHUP: sends each runsv SIGTERM, and exits with 111 at once.",
+    documented: "At SIGTERM, runsvdir exits with 0 at once. At SIGHUP, runsvdir sends SIGTERM to each runsv, and exits with 111 at once.",
     ..RUNIT
 };
 
@@ -44,7 +44,7 @@ const RUNSVDIR_WITH_TRAP: Installed = Installed {
         "-c",
         "trap 'kill $!; sv -w 8 shutdown \"$DIR\"/services/*; exit 0' TERM; runsvdir \"$DIR/services\" & wait",
     ],
-    documented: "sv, shutdown: as exit, which sends the service SIGTERM, but waits for it.",
+    documented: "`sv shutdown` sends the service SIGTERM, as `sv exit` does, and in addition waits for the service.",
     ..RUNSVDIR
 };
 
@@ -66,7 +66,7 @@ const GNU_PARALLEL: Installed = Installed {
         ":::",
         "0",
     ],
-    documented: "SIGTERM: sends the jobs the signals of `--termseq` (SIGTERM, 0.2 s, SIGTERM, 0.1 s, SIGTERM, 0.05 s, SIGKILL) and exits.",
+    documented: "At SIGTERM, parallel sends its jobs the signals of `--termseq` (default: SIGTERM, after 0.2 s SIGTERM, after 0.1 s SIGTERM, after 0.05 s SIGKILL), and exits.",
     ..TINI
 };
 
@@ -82,7 +82,7 @@ const GNU_PARALLEL_AT_HUP: Installed = Installed {
         "0",
         "0",
     ],
-    documented: "SIGHUP: starts no further job, waits for the running ones, and exits.",
+    documented: "At SIGHUP, parallel starts no further job, waits for the running jobs, and exits.",
     ..GNU_PARALLEL
 };
 
@@ -90,7 +90,7 @@ const S6: Installed = Installed {
     name: "s6-svscan",
     packages: &["s6", "execline"],
     files: &["/usr/bin/s6-svscan", "/usr/bin/s6-supervise", "/usr/bin/execlineb"],
-    documented: "SIGTERM: terminates the supervision tree; each s6-supervise sends its service SIGTERM and SIGCONT and waits for it.",
+    documented: "At SIGTERM, s6-svscan terminates the supervision tree: each s6-supervise sends its service SIGTERM and SIGCONT, and waits for the service.",
     ..TINI
 };
 
@@ -98,7 +98,7 @@ pub(super) const BASH_WITH_TRAP: Installed = Installed {
     name: "bash with a trap",
     packages: &["bash"],
     files: &["/bin/bash"],
-    documented: "A trap runs when the command in the foreground has exited; `wait` returns at once.",
+    documented: "bash runs a trap only when the command in the foreground has exited. If bash waits in `wait`, `wait` returns at once.",
     ..TINI
 };
 
@@ -114,7 +114,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "supervisord-held-up",
-        "one of supervisord's two programs ignores SIGTERM until supervisord kills it",
+        "one of supervisord's two programs ignores SIGTERM until supervisord kills this program",
         Installed {
             configuration: &[(
                 "supervisord.conf",
@@ -159,7 +159,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "supervisord-with-time",
-        "the same with a longer `stopwaitsecs`",
+        "`stopwaitsecs` is longer than the shutdown of supervisord's program",
         Installed {
             configuration: &[(
                 "supervisord.conf",
@@ -188,21 +188,21 @@ pub(super) static STORIES: &[Story] = &[
     server(
         "supervisord-quit",
         "supervisord's programs handle the SIGTERM that supervisord sends at SIGQUIT",
-        SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down."),
+        SUPERVISORD.documented("At SIGTERM, SIGINT and SIGQUIT, supervisord and all its subprocesses shut down."),
         SIGQUIT,
         clean(&["sent SIGTERM to `victim`"]),
     ),
     server(
         "supervisord-int",
         "supervisord's programs handle the SIGTERM that supervisord sends at SIGINT",
-        SUPERVISORD.documented("SIGTERM, SIGINT, SIGQUIT: supervisord and all its subprocesses shut down."),
+        SUPERVISORD.documented("At SIGTERM, SIGINT and SIGQUIT, supervisord and all its subprocesses shut down."),
         SIGINT,
         clean(&["sent SIGTERM to `victim`"]),
     ),
     stopped_by(
         "supervisord-usr1",
-        "supervisord as PID 1 has no handler of SIGUSR1",
-        SUPERVISORD.documented("Names SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2 only."),
+        "supervisord as PID 1 has no handler for SIGUSR1",
+        SUPERVISORD.documented("The documentation names only SIGTERM, SIGINT, SIGQUIT, SIGHUP and SIGUSR2."),
         SIGUSR1,
         ignored(
             &["`supervisord` is PID 1 and has no SIGUSR1 handler"],
@@ -277,7 +277,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "parallel-kills-its-jobs-without-a-shell",
-        "the same where bash leaves its place to the job",
+        "a job of GNU parallel needs more time than parallel gives it; bash has replaced itself by the job",
         Installed {
             command: &[
                 "/usr/bin/env",
@@ -303,7 +303,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "parallel-with-time",
-        "the same with `--termseq TERM,5000,KILL,25`",
+        "a job of GNU parallel has enough time, with `--termseq TERM,5000,KILL,25`",
         Installed {
             command: &[
                 "/usr/bin/env",
@@ -344,7 +344,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "parallel-finishes-its-jobs",
-        "the same with a longer grace period",
+        "a job of GNU parallel is shorter than the grace period",
         GNU_PARALLEL_AT_HUP,
         SIGHUP,
         clean(&["PID 1 `parallel`", "exited with code 0"]),
@@ -381,7 +381,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     server(
         "parallel-gives-time",
-        "the same with `--termseq TERM,5000,KILL,25`",
+        "the job has time to act on SIGTERM, with `--termseq TERM,5000,KILL,25`",
         Installed {
             command: &[
                 "/usr/bin/env",
@@ -451,7 +451,7 @@ pub(super) static STORIES: &[Story] = &[
     ),
     stopped(
         "bash-waits-in-the-foreground",
-        "a shell's trap waits for the program in the foreground, which gets no signal",
+        "a shell runs the program in the foreground, so its trap has to wait, and the program gets no signal",
         Installed {
             command: &["/bin/bash", "-c", "trap 'exit 0' TERM; \"$VICTIM\" idle; true"],
             ..BASH_WITH_TRAP

@@ -12,10 +12,13 @@ const HEAD: &str = "\
 
 This page answers: what do real programs do on a stop signal, and which verdict do they get?
 
-The programs are those of Debian's packages. Each row is a test: the program runs as a container, gets
-the signal (if the row has one), and SIGKILL, to what does not exit, after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The verdict must be the one in the row. `cargo xtask test` plays the inits, the language
-runtimes and most servers under load (Java needs a JDK), `cargo xtask test programs` also the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes this page from
-the table of the tests (`tests/src/programs`).
+The programs are from Debian's packages. Each row is a test. The program runs as a container and gets the signal of the row, if the row
+has one. A program that does not exit gets SIGKILL after a grace period of 2 seconds (supervisord and servers up to 8, Celery 30). The
+column *documented* has what the program's own documentation says about the signal. The verdict of Epitaph must be the verdict in the row.
+
+`cargo xtask test` runs the tests of the inits, of the language runtimes and of most servers under load (Java needs a JDK).
+`cargo xtask test programs` also runs the tests of the other servers. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib programs` writes
+this page from the table of the tests (`tests/src/programs`).
 
 | program | case | signal | documented | ends with | verdict |
 |---|---|---|---|---|---|

@@ -351,7 +351,7 @@ const DAPHNE: Installed = Installed {
         "app:app",
     ],
     ready: Ready::Listens,
-    documented: "Twisted's: SIGTERM and SIGINT stop the reactor. Its own pages name no signal.",
+    documented: "By Twisted's documentation, SIGTERM and SIGINT stop the reactor. Daphne's own pages name no signal.",
 };
 
 const H2O: Installed = Installed {

@@ -14,12 +14,12 @@ machines with the Debian package of Epitaph; `cargo xtask test systemd` (`--debi
 a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --lib shutdowns` writes this page from the table of the tests
 (`tests/src/shutdowns.rs`).
 
-- The machines have no kubelet: what the kubelet's lock and the pods add is in [verdicts.md](verdicts.md#shutdowns-of-the-node).
+- The machines have no kubelet and no pods. [verdicts.md](verdicts.md#shutdowns-of-the-node) has what these change.
 - *Command or event*: what a person or the hardware does to the machine.
 - *The machine then*: what the machine does after that. Where the machine powers off, the test switches the machine on again.
 - *Signals on the system bus*: what a separate program, not Epitaph, recorded on D-Bus: PrepareForShutdown of logind, JobNew of systemd for
   shutdown.target. Programs that delay a shutdown, the kubelet among them, wait for PrepareForShutdown.
-- *Epitaph's verdict*: its meaning is in [verdicts.md](verdicts.md#shutdowns-of-the-node). *None*: there was no shutdown, and no report.
+- *Epitaph's verdict*: [verdicts.md](verdicts.md#shutdowns-of-the-node) has the meaning. *None*: there was no shutdown, so Epitaph made no report.
 - *Announced by*: what announced the shutdown, according to Epitaph's report. *Nothing*: no program announced it.
 - *Report written*: *at once*, while the machine continues; *at the agent's exit*, in the shutdown, before the machine is down; *at the next boot*,
   when the agent is started again. The time in which the machine was down is reported at the next boot in any case.
@@ -28,9 +28,9 @@ a machine does something else. `UPDATE_EXPECT=1 cargo test -p epitaph-tests --li
 const WITHIN: &str = "
 ## Power cuts within a shutdown, and the role's own lock
 
-On both machines, within `systemctl poweroff`: the plug is pulled at one of several moments, or the role asks for a delay lock of its own
-(`logind.lock = true`). A power cut is reported at the next boot, with everything that was reported before it. With the own lock, and
-without it, a unit that exits 4 s after its stop signal is observed to its exit.
+In each row both machines run `systemctl poweroff`. Then either the power plug is pulled at the moment that the row names, or `epitaph logind` (the
+*role*) asks for a delay lock of its own (`logind.lock = true`). A power cut is reported at the next boot, with everything that was reported before
+it. With and without the role's lock, a unit that exits 4 s after its stop signal is observed until its exit.
 
 | event in the shutdown | Epitaph's report |
 |---|---|

@@ -14,64 +14,74 @@ const HEAD: &str = "\
 
 This page answers: which connections count as lost when a server exits, and which are `undecided`?
 
-When a server exits, the kernel knows of each of its open connections who sent the last bytes, how many bytes there were, and whether the
-other side has acknowledged them. This proves some losses, not all:
+When a server exits, the kernel knows three things about each open connection of the server: which side sent the last bytes, how many bytes
+these were, and whether the other side has acknowledged them. This proves some losses, but not all of them:
 
-| At the exit, or at a close as a part of it | Counts as |
+| State of the connection at the exit, or when the server closes it as a part of the exit | Counts as |
 |---|---|
-| the client has sent bytes, and the server none | cut |
-| the last bytes are the client's, more than three ticks (3 to 30 ms) later than the server's | cut |
-| bytes were not read, or came after the close | reset |
-| in the accept queue at the close of the listener | reset. If the client had closed first: undecided if the client had sent bytes, otherwise no loss |
-| aborted by the server (SO_LINGER 0) with all bytes read, while bytes that the server had written were not sent yet | reset; undecided if the client had closed first |
-| aborted by the server (SO_LINGER 0) with all bytes read, and the last bytes are the server's | undecided |
-| neither side has ever sent a byte | idle: no loss. Undecided if the connection was established at most a second earlier: the client may wait for the server's greeting |
-| the client had closed first, and has its answer, or has never sent a byte | no loss |
-| the client's socket is the container's own (a gateway to its own listener) | not a client |
-| the server closed the connection with shutdown(2), or within a tick of its last bytes, or went on serving for long | no loss |
-| the server closed the connection as in the row above, but possibly in the middle of a long answer: more than 64 KiB were unacknowledged; or the server had sent more than 16 KiB per data segment of the client, its last bytes came more than 0.1 s after the client's, and they were unacknowledged or, without shutdown(2), sent at most a second before the close | undecided |
-| 2 s after the exit the client has not acknowledged the server's close: the client or the network to it is gone | undecided, whatever the close was |
-| all else: mostly, the last bytes are the server's | undecided |
+| the client has sent bytes, and the server has sent none | cut |
+| the client sent the last bytes, more than three ticks of the kernel (3 to 30 ms) after the server's last bytes | cut |
+| the server had not read all bytes of the client, or bytes came after the server's close | reset |
+| the connection was in the accept queue when the listener closed | reset. If the client had closed first: undecided if the client had sent bytes, otherwise no loss |
+| the server aborted the connection (SO_LINGER 0) after reading all bytes, and some bytes that the server had written were not sent yet | reset; undecided if the client had closed first |
+| the server aborted the connection (SO_LINGER 0) after reading all bytes, and the server sent the last bytes | undecided |
+| neither side has ever sent a byte | no loss (idle). Undecided if the connection was established at most a second earlier, because the client may wait for the server's greeting |
+| the client had closed first, and had got its answer or had never sent a byte | no loss |
+| the client's socket is in the same container (a gateway that connects to its own listener) | not a client |
+| the server closed the connection with shutdown(2), or within a tick after its last bytes, or continued to serve for a long time after the close | no loss |
+| the server closed the connection in one of the ways of the row above, but possibly in the middle of a long answer. Either more than 64 KiB were unacknowledged. Or the server had sent more than 16 KiB per data segment of the client, the server's last bytes came more than 0.1 s after the client's, and these last bytes were unacknowledged or, without shutdown(2), were sent at most a second before the close | undecided |
+| 2 s after the exit the client has not acknowledged the server's close, because the client or the network to it is gone | undecided, for any kind of close |
+| any other state; in most of these states the server sent the last bytes | undecided |
 
-An idle keep-alive connection of HTTP/1.1, a stream of HTTP/2 that waits for its answer (the server has acknowledged the client's settings, so
-its bytes are the last), a download between two segments, and a subscriber that waits for the next message are the same to the kernel, with
-TLS or without. Epitaph does not read payload. Each is `undecided`: not `quiet`, and not a loss either. The severity is info; no Event and
-no alert follows. A request that came within three ticks of the last answer is `undecided`, too, because clients of HTTP/2
-acknowledge an answer within that time. Where such a client does so later (it is far away, or has no CPU time), its idle connection counts as
-cut, although nothing is lost. The test therefore gives its clients of `idle-large` real-time priority.
+Four kinds of connections look the same to the kernel, with TLS or without: an idle keep-alive connection of HTTP/1.1; a stream of HTTP/2
+that waits for its answer (the server sent the last bytes, because it acknowledged the client's settings); a download between two segments;
+and a subscriber that waits for the next message. Epitaph does not read payload, so each of them is `undecided`: not `quiet`, and not a loss
+either. The severity is info; no Event and no alert follows. A request that came within three ticks after the last answer is `undecided`,
+too, because clients of HTTP/2 acknowledge an answer within that time. If such a client acknowledges later (it is far away, or has no CPU
+time), its idle connection counts as cut, although nothing is lost. The test therefore gives its clients of `idle-large` real-time priority.
 
-Bytes that come after the server's close are reset by the kernel. If the client had not yet acknowledged the close, they were on their way,
-and count as reset. Otherwise they are undecided: clients of TLS and of HTTP/2 send a closing message (close_notify, GOAWAY). A
-client's closing message that arrives after the server's closing message and before the server's close counts as reset,
-although nothing is lost. This happens in about one run of twelve, to one connection. The test allows it for protocols with such a message,
-three times in a run.
+If bytes of the client arrive after the server's close, the kernel resets the connection. If the client had not yet acknowledged the close,
+its bytes were already on their way, and the connection counts as reset. If the client had acknowledged the close, the connection is
+undecided, because clients of TLS and of HTTP/2 then send a closing message (close_notify, GOAWAY). If a client's closing message arrives
+after the server's closing message and before the server's close, the connection counts as reset, although nothing is lost. This happens
+to one connection in about one run of twelve. The test allows it three times in a run, for protocols with such a message.
 
-On kernels before 6.10, resets without a full socket (after TIME_WAIT, or for a close that overtook the handshake) are reported by programs
-at two functions of the kernel. Where the kernel refuses these programs, such a reset is not counted, and the traffic is `unknown` where a
-listener closed ([limits.md](limits/kernels.md#kernels-before-610)). All else is the same on every kernel.
+On kernels before 6.10, Epitaph needs eBPF programs at two functions of the kernel to see resets without a full socket (after TIME_WAIT, or
+for a close that overtook the handshake). If the kernel refuses these programs, such resets are not counted, and the traffic is `unknown` if
+a listener closed ([limits.md](limits/kernels.md#kernels-before-610)). Everything else on this page is the same on every kernel.
 
-A server that finishes its requests and closes its connections leaves few or none. Some stay undecided although nothing is
-lost. Most often an HTTP/1.1 server without requests in flight, with TLS or without, closes its idle connections with close(2) and exits at once.
-A long answer that was just finished can be another (the row above). A runtime that closes
-all connections because the program returns from main looks the same to the kernel, although it may lose requests.
+A server that finishes its requests and closes its connections leaves few or no undecided connections. Some connections stay undecided
+although nothing is lost. Most often the reason is an HTTP/1.1 server without requests in flight (with TLS or without) that closes its idle
+connections with close(2) and exits at once. Another reason can be a long answer that was just finished (see the table). To the kernel, a
+runtime that closes all connections because the program returns from main looks the same, although this runtime may lose requests.
 
 Of the 120 requests and streams that the table's clients lost, 48 are counted. Bytes that the server had written and the kernel had not
 sent count only in the row of SO_LINGER 0 above: in this table they decide nothing, because each server exits, or closes with close(2) or
 shutdown(2), and the kernel then still sends what is in the queue. A queue that stayed full until then would prove a cut answer, but the kernel's
 mark for it (SOCK_NOSPACE) does not: poll(2) sets the same mark for a server that had written its whole answer.
 
-The table is written by `tests/tests/traffic`: real servers with three clients each, one connection a client. The clients log what they
-lose: a request without its whole answer, or a stream that was not ended. *Counted* (refused, reset and cut) is never more than
-*lost*, except for early closing messages (above), and *lost* never more than *counted* and *undecided* together. The column *At most* is the test's limit for *undecided* in each run.
-Connections: `idle` after an answered request, `idle-large` after an answer of 1 MiB; `first` request unanswered; `next` request
-unanswered, sent 50 ms after the previous answer; `at-once` the same, sent immediately after the previous answer; `stream` with the first
-message read, the next awaited; `download` under way; `websocket` waiting for a message; `websocket-slow` waiting for an answer. Ends:
-`exit` at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust: returns from main), then exits; `graceful`: the
-program finishes its requests first (`Shutdown`, `GracefulStop`).
+The test `tests/tests/traffic` writes the table below. It runs real servers with three clients each; each client has one connection. The
+clients log what they lose: a request without its whole answer, or a stream that was not ended.
 
-The other servers are Debian's packages. nginx, Apache httpd and HAProxy are proxies of the Go server. Redis: `next` and `at-once` are BLPOP,
-`stream` is SUBSCRIBE. PostgreSQL: `next` and `at-once` are a query of 30 seconds; an error that the server reports is an answer. These
-servers end by the stop signal; PostgreSQL waits for its clients at SIGTERM, until SIGKILL 8 seconds later.
+The columns with numbers: *Lost* is what the clients logged. *Counted* (refused, reset and cut) is never more than *Lost*, except for early
+closing messages (see above). *Lost* is never more than *Counted* and *Undecided* together. *At most* is the test's limit for *Undecided* in
+each run.
+
+The column *Connections* says what the clients' connections do at the exit:
+
+- `idle`: the request was answered; `idle-large`: it was answered with 1 MiB.
+- `first`: the first request has no answer yet.
+- `next`: a later request, sent 50 ms after the previous answer, has no answer yet; `at-once`: it was sent immediately after that answer.
+- `stream`: the client has read the first message and waits for the next one.
+- `download`: a download is under way.
+- `websocket`: the client waits for a message; `websocket-slow`: the client waits for an answer.
+
+The column *End* says how the server ends: `exit`: it exits at once; `close`: the program closes its connections (Go: `Close`, `Stop`; Rust:
+returns from main), then exits; `graceful`: the program finishes its requests first (`Shutdown`, `GracefulStop`).
+
+The servers other than Go's and Rust's are Debian's packages, and end by the stop signal. nginx, Apache httpd and HAProxy are proxies of the
+Go server. For Redis, `next` and `at-once` are BLPOP, and `stream` is SUBSCRIBE. For PostgreSQL, `next` and `at-once` are a query of 30
+seconds; an error that the server reports counts as an answer. At SIGTERM PostgreSQL waits for its clients, until SIGKILL 8 seconds later.
 
 | Server | Protocol | Connections | End | Lost | Counted | Undecided | At most | Verdict |
 |---|---|---|---|---|---|---|---|---|

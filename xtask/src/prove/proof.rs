@@ -214,8 +214,8 @@ fn page(before: &str, claims: &[Claim], results: &BTreeMap<Key, String>, stamp: 
          This page answers: which test or command proves each claim, and what was its last result? Written by `cargo xtask prove claims`;\n\
          do not edit. The claims are those of the README, of SECURITY.md and of the threat model, in their words; SECURITY.md lists what would\n\
          be a vulnerability, and the tests are those that show that it is not so. A result in bold proves nothing. The kernel is that of the\n\
-         machine; `-dirty` is a commit with changes on top.\n\n\
-         | Claim | Page | `cargo xtask …` | Result | Date | Kernel | Commit |\n|---|---|---|---|---|---|---|\n",
+         machine; the content is the tree that git writes for the tracked files as they were, without the pages that runs write.\n\n\
+         | Claim | Page | `cargo xtask …` | Result | Date | Kernel | Commit, content |\n|---|---|---|---|---|---|---|\n",
     );
     for claim in claims {
         let begin = key(claim);

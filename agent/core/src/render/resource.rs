@@ -52,26 +52,26 @@ pub const POD: &str = "Pod";
 /// What terminated, of a pod that lives on.
 pub const CONTAINER: &str = "Container";
 
-/// How the pod, or the last of its containers that terminated, ended.
+/// How the pod terminated; if the pod lives on, how the container that terminated last did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphReport {
-    /// What terminated: `Pod`, or `Container` of a pod that lives on.
+    /// What terminated: `Pod`, or `Container` if one container terminated and its pod lives on.
     pub terminated: String,
-    /// The pod.
+    /// The pod that terminated, or whose container terminated.
     pub pod: EpitaphPod,
-    /// The pod's controller at the top of its owners.
+    /// The pod's topmost controller, such as its Deployment.
     pub owner: Option<EpitaphOwner>,
-    /// The node of the pod, whose agent wrote this.
+    /// The node of the pod. The agent of this node wrote the report.
     pub node: String,
     /// The container that the verdict is about.
     pub container: Option<String>,
-    /// The verdict in one word, such as `clean` or `ignored-stop-signal`: `epitaph explain` and docs/verdicts.md have each.
+    /// The verdict in one word, such as `clean` or `ignored-stop-signal`. `epitaph explain VERDICT` explains it.
     pub verdict: String,
     /// Whether the termination was unclean.
     pub unclean: bool,
-    /// Why it terminated, such as `deleted` or `oom`.
+    /// Why the pod or container terminated, such as `deleted` or `oom`.
     pub cause: String,
     /// How the main process exited, such as `clean` or `killed-after-grace`.
     pub exit: String,
@@ -79,34 +79,34 @@ pub struct EpitaphReport {
     pub traffic: String,
     /// What happened, in one sentence with the measured times.
     pub sentence: String,
-    /// What to change.
+    /// What to change so that it does not happen again.
     pub remedy: Option<String>,
-    /// From the deletion request, else the first evidence, to the exit of the last container.
+    /// Duration from the deletion request to the exit of the last container; without a deletion request, from the first evidence.
     pub took: String,
     /// When each step happened, by the node's clock.
     pub times: EpitaphTimes,
-    /// The stop signal, such as `SIGTERM`.
+    /// The stop signal that was sent, such as `SIGTERM`.
     pub stop_signal: Option<String>,
-    /// The grace period in whole seconds. Of a pod: that of its first deletion request. Of one container: the one that applied to this stop, such as that
-    /// of its liveness probe.
+    /// The grace period in whole seconds. For a pod: the grace period of its first deletion request. For one container: the grace period
+    /// that applied to this stop, such as the one of its liveness probe.
     pub grace_seconds: Option<u64>,
-    /// `terminationGracePeriodSeconds` of the pod, where it is known: a deletion may ask for another grace period.
+    /// `terminationGracePeriodSeconds` of the pod, if known. A deletion can ask for another grace period.
     pub spec_grace_seconds: Option<u64>,
     /// The exit code of the main process.
     pub exit_code: Option<i32>,
     /// The signal that terminated the main process, such as `SIGKILL`.
     pub exit_signal: Option<String>,
-    /// What kubectl shows of a container's exit, such as `OOMKilled`, where the kernel recorded something else: the sentence has both.
+    /// What kubectl shows of a container's exit, such as `OOMKilled`. Present only if the kernel recorded another exit: see `sentence`.
     pub kubectl_shows: Option<String>,
-    /// Connections of clients, from the deletion request or the stop signal on; absent where sockets were not observed.
+    /// Client connections since the deletion request or the stop signal. Absent if the sockets were not observed.
     pub connections: Option<EpitaphConnections>,
-    /// The trace of the termination.
+    /// The id of the termination's trace.
     pub trace_id: String,
-    /// Evidence that is missing or was lost.
+    /// Which evidence is missing or was lost.
     pub gaps: Vec<String>,
-    /// Settings that were measured to be wrong or tight.
+    /// Settings that are wrong or hardly sufficient, as measurements show.
     pub advice: Vec<EpitaphAdvice>,
-    /// The pod's last ten container terminations, the latest last; fewer where the whole would be larger than 4 KiB.
+    /// The last ten terminations of the pod's containers, the latest last. Fewer if the report would be larger than 4 KiB.
     pub containers: Vec<EpitaphContainer>,
 }
 
@@ -130,7 +130,7 @@ pub struct EpitaphOwner {
     pub kind: String,
     /// Name of the workload.
     pub name: String,
-    /// UID of the workload, where known.
+    /// UID of the workload, if known.
     pub uid: Option<String>,
     /// The pod's label `pod-template-hash` or `controller-revision-hash`.
     pub revision: Option<String>,
@@ -141,56 +141,56 @@ pub struct EpitaphOwner {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphTimes {
-    /// The earliest time of the deletion request.
+    /// The earliest possible time of the deletion request.
     pub requested: Option<String>,
-    /// The first stop signal to a main process.
+    /// When the first stop signal to a main process was sent.
     pub stop_signal: Option<String>,
-    /// The first SIGKILL to a main process.
+    /// When the first SIGKILL to a main process was sent.
     pub killed: Option<String>,
-    /// The exit of the last container.
+    /// When the last container exited.
     pub exited: String,
 }
 
-/// Numbers of connections of clients.
+/// Numbers of client connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphConnections {
-    /// Connections that were refused, reset or cut; absent where none was observed and some may have been missed.
+    /// Connections that were refused, reset or cut. Absent if no such connection was observed but some may have been missed.
     pub lost: Option<u64>,
-    /// True: further ones may have been missed, because the sockets of a container were not observed, or only some of them, or clients were still refused when
-    /// counting stopped. The numbers are the least.
+    /// True: the real numbers may be higher. Some sockets of a container were not observed, or clients were still refused when counting
+    /// stopped.
     pub at_least: Option<bool>,
-    /// Refused: no socket was listening any more.
+    /// Connections that were refused, because no socket was listening any more.
     pub refused: u64,
-    /// Refused, by peers that had not connected before: new clients, or a scan. Not in `lost`.
+    /// Refused connections of peers that had not connected before: new clients, or a port scan. Not counted in `lost`.
     pub refused_new_peers: u64,
-    /// Reset by the server's side.
+    /// Connections that the server's side reset.
     pub reset: u64,
-    /// Closed while a request or an answer was under way.
+    /// Connections that were closed at the exit while a request had no answer yet.
     pub cut: u64,
-    /// Closed with the exit; whether a request or an answer was under way is not known.
+    /// Connections that were closed at the exit; it is not known whether a request or an answer was under way.
     pub undecided: u64,
-    /// Rejected on the client's node, before they reached the pod.
+    /// Connections from this node that the network rejected before they reached the pod.
     pub rejected: u64,
-    /// Accepted.
+    /// Connections that were accepted.
     pub accepted: u64,
 }
 
-/// A setting that was measured to be wrong or tight.
+/// A setting that is wrong or hardly sufficient, as measurements show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphAdvice {
-    /// Which setting, and in which direction, such as `pre-stop-sleep-longer` or `grace-longer`.
+    /// Which setting, and whether it should be longer or shorter, such as `pre-stop-sleep-longer` or `grace-longer`.
     pub kind: String,
-    /// Name of the container; absent for a setting of the pod.
+    /// Name of the container; absent if the setting belongs to the pod.
     pub container: Option<String>,
-    /// The advised value, seconds; absent where the measurement gives no number.
+    /// The advised value in seconds; absent if the measurement gives no number.
     pub seconds: Option<u64>,
 }
 
-/// One container's termination.
+/// The termination of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -205,11 +205,11 @@ pub struct EpitaphContainer {
     pub pre_stop: Option<String>,
     /// The verdict in one word.
     pub verdict: String,
-    /// Why it terminated.
+    /// Why the container terminated.
     pub cause: String,
-    /// The first stop signal to the main process.
+    /// When the first stop signal to the main process was sent.
     pub stop_signal: Option<String>,
-    /// The first SIGKILL to the main process.
+    /// When the first SIGKILL to the main process was sent.
     pub killed: Option<String>,
     /// When the main process exited.
     pub exited: String,
@@ -217,6 +217,6 @@ pub struct EpitaphContainer {
     pub exit_code: Option<i32>,
     /// The signal that terminated the main process.
     pub exit_signal: Option<String>,
-    /// Lost connections, as `lost` of the connections above.
+    /// Client connections of this container that were refused, reset or cut.
     pub lost: Option<u64>,
 }

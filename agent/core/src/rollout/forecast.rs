@@ -71,7 +71,8 @@ impl Forecast {
             // Of today's settings, too, once a sleep is set.
             if still_coming && advised(is_covered, &COVERING) {
                 return Outlook::Unknown {
-                    reason: "clients were still trying to connect when counting stopped: how long a sleep would have to be was not measured"
+                    reason: "clients were still trying to connect when counting stopped, so the necessary length of a sleep was not \
+                             measured"
                         .to_owned(),
                 };
             }
@@ -105,18 +106,18 @@ fn why_not(cost: &RevisionCost, measured: usize, pods: u64) -> Option<String> {
     }
     if measured < FEWEST {
         return Some(format!(
-            "the connections of {measured} replaced pods are known, which is too few for a spread"
+            "the connections of only {measured} replaced pods are known, too few for a range"
         ));
     }
     if cost.lost_at_least() > 0 {
         return Some(format!(
-            "replaced pods lost at least {} connections, and how many more is not known",
+            "replaced pods lost at least {} connections, and it is not known how many more",
             cost.lost_at_least()
         ));
     }
     cost.unknown_of_half().map(|unknown| {
         let at_most = if cost.unreported.is_none() { "at most " } else { "" };
-        format!("the connections of {at_most}{unknown} replaced pods are not known, of {measured} they are")
+        format!("the connections of {at_most}{unknown} replaced pods are not known, and only the connections of {measured} are known")
     })
 }
 
@@ -310,7 +311,7 @@ mod tests {
         let reason = reason(measured(&two, 3, cost));
         assert_eq!(
             reason,
-            "the connections of at most 28 replaced pods are not known, of 2 they are"
+            "the connections of at most 28 replaced pods are not known, and only the connections of 2 are known"
         );
         assert_eq!(measured(&two, 3, RevisionCost::default()).with_settings, None);
     }

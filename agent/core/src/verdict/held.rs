@@ -72,63 +72,63 @@ pub const TABLE: [HeldRow; 7] = [
         by: HeldBy::Runtime,
         headline: "held-by-runtime",
         severity: Severity::Warning,
-        meaning: "The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.",
-        proof: "sched_process_exit of the main process, and a status of the pod with state `running` for that container a minute later, and a sandbox of which nothing shows that it is gone.",
-        remedy: "On the node: look for processes of the container in state D, and at what `crictl ps -a` shows. If the runtime has the container as exited, read the kubelet's log; if not, read the runtime's log and restart the runtime: containers go on meanwhile.",
-        unseen: "whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits",
+        meaning: "The main process of a container has exited, but the pod's status still shows the container as running. One of these delays the report of the exit: a process of the container that cannot be killed (state D), the container's shim, the container runtime, or the kubelet.",
+        proof: "sched_process_exit shows the exit of the main process; a minute later the pod's status has the state `running` for that container; and nothing shows that the pod's sandbox is gone.",
+        remedy: "On the node, look for processes of the container in state D, and run `crictl ps -a`. If `crictl` shows the container as exited, read the kubelet's log. If not, read the runtime's log and restart the runtime: running containers are not stopped by this restart.",
+        unseen: "whether a process of the container is in state D, whether the shim is alive, and whether the shim, the runtime or the kubelet waits",
     },
     HeldRow {
         by: HeldBy::Sandbox,
         headline: "held-by-sandbox",
         severity: Severity::Warning,
-        meaning: "All containers have exited, and the pod's sandbox (the pause process and the pod's network) is not stopped yet. One of three things shows this: the sandbox's process still runs; the kubelet reports that it cannot stop the sandbox; or the sandbox's process is gone, and the pod's status still has a container as running, because the kubelet updates the status only when the sandbox is stopped.",
-        proof: "No exit of the sandbox's process was observed; or the Event FailedKillPod names KillPodSandbox; or the process is gone, and the status has a container as running.",
-        remedy: "Read the Event FailedKillPod on the pod and the runtime's log; `crictl pods` and `crictl stopp` show what the runtime answers.",
+        meaning: "All containers have exited, and the pod's sandbox (the pause process and the pod's network) is not stopped yet. One of three things shows this: the sandbox's process still runs; the kubelet reports that it cannot stop the sandbox; or the sandbox's process is gone, and the pod's status still shows a container as running, because the kubelet updates the status only when the sandbox is stopped.",
+        proof: "No exit of the sandbox's process was observed; or the Event FailedKillPod names KillPodSandbox; or the sandbox's process is gone, and the pod's status shows a container as running.",
+        remedy: "Read the Event FailedKillPod of the pod, and the log of the container runtime. `crictl pods` and `crictl stopp` on the node show how the runtime answers.",
         unseen: "what the container runtime waits for",
     },
     HeldRow {
         by: HeldBy::Network,
         headline: "held-by-network",
         severity: Severity::Warning,
-        meaning: "The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.",
-        proof: "The last Event FailedKillPod names KillPodSandbox and the network, or the CNI plugin, and was at most 30 s old when the Events were listed: the kubelet tries again within 15 s.",
-        remedy: "Read the Event FailedKillPod on the pod: it has the plugin's error. Repair the plugin (its pod on this node, its binary in /opt/cni/bin, its configuration in /etc/cni/net.d); the kubelet tries again by itself.",
+        meaning: "The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet repeats the attempt.",
+        proof: "The last Event FailedKillPod names KillPodSandbox, and the network or the CNI plugin. This Event was at most 30 s old when the agent listed the Events; the kubelet repeats the attempt within 15 s.",
+        remedy: "Read the Event FailedKillPod of the pod: it has the plugin's error. Repair the plugin (its pod on this node, its binary in /opt/cni/bin, its configuration in /etc/cni/net.d); the kubelet tries again by itself.",
         unseen: "what the plugin has already removed",
     },
     HeldRow {
         by: HeldBy::Volume,
         headline: "held-by-volume",
         severity: Severity::Warning,
-        meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod. Neither is observed, so this is what is left, and not proven.",
-        proof: "The status has no container as running, and the sandbox is gone by status or kernel; the pod has claims; its Events were listed and have no FailedKillPod; deletionGracePeriodSeconds is not 0, so the API server has not accepted the kubelet's deletion of the pod.",
-        remedy: "Read the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and at the CSI driver's pod there. If the log has `Failed to delete status for pod`, the volumes are unmounted, and the error names the admission webhook or policy that refuses the deletion: correct that one. Do not delete the pod by force: the volume may still be mounted and written.",
-        unseen: "which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod",
+        meaning: "Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims. Either the kubelet waits until these volumes are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod. Epitaph observes neither: this verdict is what remains when all other layers are excluded, and is not proven.",
+        proof: "The pod's status shows no container as running. The pod's status or the kernel shows that the sandbox is gone. The pod has PersistentVolumeClaims. Its Events were listed and have no FailedKillPod. deletionGracePeriodSeconds is not 0, so the API server has not accepted the kubelet's deletion of the pod.",
+        remedy: "Search the kubelet's log for the named claims (`UnmountVolume.TearDown failed`), look for processes in state D on the node, and check the CSI driver's pod on the node. If the log has `Failed to delete status for pod`, the volumes are unmounted, and the error names the admission webhook or policy that refuses the deletion: correct this webhook or policy. Do not delete the pod by force: the volume may still be mounted, and a process may still write to it.",
+        unseen: "which volumes are unmounted, and whether an admission webhook or policy refuses the kubelet's deletion of the pod",
     },
     HeldRow {
         by: HeldBy::Kubelet,
         headline: "held-by-kubelet",
         severity: Severity::Warning,
-        meaning: "No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up, or an admission webhook or policy refuses the kubelet's deletion of the pod.",
-        proof: "The status has no container as running, deletionGracePeriodSeconds is not 0, and no proof of another layer was observed.",
-        remedy: "Read the kubelet's log for the pod's UID: it unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then deletes the pod's object. If the log has `Failed to delete status for pod`, the error names the admission webhook or policy that refuses the deletion: correct that one. Restart the kubelet if it logs nothing about the pod.",
-        unseen: "what the kubelet waits for, and whether admission refuses its deletion of the pod",
+        meaning: "No container runs, and nothing shows which layer holds the pod: the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion of the pod.",
+        proof: "The pod's status shows no container as running, deletionGracePeriodSeconds is not 0, and nothing proves that another layer holds the pod.",
+        remedy: "Search the kubelet's log for the pod's UID. The kubelet unmounts the remaining volumes (secrets, config maps, emptyDir, NFS), removes the pod's cgroup and then deletes the pod's object. If the log has `Failed to delete status for pod`, the error names the admission webhook or policy that refuses the deletion: correct this webhook or policy. Restart the kubelet if it logs nothing about the pod.",
+        unseen: "what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod",
     },
     HeldRow {
         by: HeldBy::Finalizer,
         headline: "held-by-finalizer",
         severity: Severity::Warning,
-        meaning: "Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.",
+        meaning: "Kubernetes does not wait for the kubelet any more, but finalizers keep the pod's object. A StatefulSet does not create the replacement before this object is gone.",
         proof: "`metadata.deletionGracePeriodSeconds` is 0, and `metadata.finalizers` is not empty.",
-        remedy: "Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.",
+        remedy: "Find the controller that owns the finalizer, and find out why the controller does not remove the finalizer. Remove the finalizer by hand only if that controller does not exist any more.",
         unseen: "what the controller waits for",
     },
     HeldRow {
         by: HeldBy::Api,
         headline: "held-by-api",
         severity: Severity::Warning,
-        meaning: "Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.",
-        proof: "`metadata.deletionGracePeriodSeconds` is 0, `metadata.finalizers` is empty, and the watch of the pods still has the pod.",
-        remedy: "Look at the API server's log and at etcd: `kubectl delete pod` on a pod of another node shows whether all deletions hang.",
+        meaning: "Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server must still remove the object.",
+        proof: "`metadata.deletionGracePeriodSeconds` is 0, `metadata.finalizers` is empty, and the agent's watch of the API still shows the pod.",
+        remedy: "Look at the API server's log and at etcd. Delete a pod of another node with `kubectl delete pod`: this shows whether all deletions hang.",
         unseen: "what the API server's storage waits for",
     },
 ];
@@ -169,13 +169,14 @@ fn has_only_volumes(facts: &HeldFacts) -> bool {
 }
 
 /// Both leave the object as it was.
-const NOT_GIVEN_UP: &str = "the kubelet has not given it up, or admission refuses the kubelet's deletion";
+const NOT_GIVEN_UP: &str = "the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's \
+                            deletion";
 
 /// What is gone, what holds, and what is not known.
 fn sentence(facts: &HeldFacts, row: &HeldRow) -> String {
     let exited = match facts.last_exit {
         Some(at) => format!("its last container exited {} ago", seconds(facts.at.since(at))),
-        None => "no container of it runs, and no exit was seen".to_owned(),
+        None => "no container of the pod runs, and no exit was seen".to_owned(),
     };
     let name = format!("{}/{}", facts.pod.namespace, facts.pod.name);
     let since = seconds(facts.at.since(facts.requested));
@@ -194,7 +195,7 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
     match by {
         HeldBy::Runtime => {
             let names = facts.unreported.join("`, `");
-            format!("its status still has `{names}` as running{}", failed())
+            format!("its status still shows `{names}` as running{}", failed())
         }
         HeldBy::Sandbox if facts.sandbox == Sandbox::Runs => {
             format!("no exit of its sandbox's process was observed{}", failed())
@@ -202,14 +203,15 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
         HeldBy::Sandbox if !facts.unreported.is_empty() => {
             let names = facts.unreported.join("`, `");
             format!(
-                "the stop of its sandbox is not done: the sandbox's process is gone, and the status still has `{names}` as running{}",
+                "its sandbox is not stopped yet: the sandbox's process is gone, and the pod's status still shows `{names}` as running{}",
                 failed()
             )
         }
         HeldBy::Sandbox => format!("its sandbox could not be stopped{}", failed()),
         HeldBy::Network => format!("the network of its sandbox could not be torn down{}", failed()),
         HeldBy::Volume => format!(
-            "its sandbox is gone; what is left are its volumes ({}), or an admission that refuses the kubelet's deletion{}",
+            "its sandbox is gone; either its volumes ({}) are not unmounted yet, or an admission webhook or policy refuses the kubelet's \
+             deletion{}",
             facts.claims.join(", "),
             failed()
         ),
@@ -218,11 +220,12 @@ fn what(facts: &HeldFacts, by: HeldBy) -> String {
         }
         HeldBy::Kubelet => format!("{NOT_GIVEN_UP}{}", failed()),
         HeldBy::Finalizer => format!(
-            "Kubernetes does not wait for the kubelet any more; finalizers keep its object: {}",
+            "Kubernetes does not wait for the kubelet any more; finalizers keep the pod's object: {}",
             facts.finalizers.join(", ")
         ),
         HeldBy::Api => {
-            "Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it"
+            "Kubernetes does not wait for the kubelet any more; no finalizer keeps the pod's object, and the API server has not removed \
+             the object"
                 .to_owned()
         }
     }

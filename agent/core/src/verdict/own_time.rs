@@ -107,8 +107,8 @@ pub(super) fn ask_for_more(case: &Case<'_>) -> Option<String> {
                 false => "`--grace-period`",
             };
             format!(
-                "do not pass {flags} to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit \
-                 log names it): then the pod's {own} apply"
+                "do not pass {flags} to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the \
+                 API server's audit log names this controller): then the pod's {own} apply"
             )
         }
     };
@@ -144,9 +144,9 @@ pub(super) fn of_eviction(context: &PodContext) -> &'static str {
         .any(|of| message.contains(of));
     match () {
         () if has_requests => {
-            "a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the pod \
-             requests that cover its use, so that others are evicted first, or the kubelet an `evictionSoft` threshold with a longer \
-             `evictionMaxPodGracePeriod`"
+            "a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the \
+             pod requests that cover its use, so that the kubelet evicts other pods first, or give the kubelet an `evictionSoft` threshold \
+             with a longer `evictionMaxPodGracePeriod`"
         }
         () if message.contains("low on resource") => {
             "a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the \
@@ -156,8 +156,8 @@ pub(super) fn of_eviction(context: &PodContext) -> &'static str {
             "an eviction for a pod's own limit waits for no grace period: keep the pod's use of ephemeral storage within its limits"
         }
         () => {
-            "which threshold the eviction was for is not known: a hard one waits for no grace period, a soft one at most for \
-             `evictionMaxPodGracePeriod` of the kubelet, whose log names it"
+            "the threshold of the eviction is not known (the kubelet's log names it): a hard eviction waits for no grace period, a soft \
+             eviction waits at most for the kubelet's `evictionMaxPodGracePeriod`"
         }
     }
 }

@@ -28,7 +28,7 @@ const OF_UNITS: [(&str, &str); 2] = [
     ),
     (
         "refused-new-peers",
-        "For a systemd unit the severity is info and the termination is not unclean, as for `refused-connections`.",
+        "For a systemd unit the severity is info and the termination is not unclean: a unit has no replica, so peers are refused at every restart.",
     ),
 ];
 
@@ -65,7 +65,7 @@ pub fn by_headline(headline: &str) -> Option<&'static Row> {
 pub const CAUSES: [(Cause, &str); 17] = [
     (
         Cause::Deleted,
-        "The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).",
+        "The pod was deleted: by a rollout, a scale-down, `kubectl delete`, or pod garbage collection (which the sentence names).",
     ),
     (
         Cause::EvictedApi,
@@ -82,7 +82,7 @@ pub const CAUSES: [(Cause, &str); 17] = [
     (Cause::EvictedPreempted, "The pod was preempted by a pod of higher priority."),
     (
         Cause::Deadline,
-        "The pod exceeded its own `activeDeadlineSeconds`; when a Job exceeds its own deadline, its pods are reported as `deleted`.",
+        "The pod exceeded its own `activeDeadlineSeconds`. If a Job exceeds the deadline of the Job, the cause of its pods is `deleted`.",
     ),
     (
         Cause::Liveness,
@@ -94,11 +94,11 @@ pub const CAUSES: [(Cause, &str); 17] = [
     ),
     (
         Cause::Restart,
-        "The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.",
+        "The kubelet stopped only this container. An Event shows the reason: the container definition changed, or a resize requires a restart. Without such an Event the reason is unknown.",
     ),
     (
         Cause::RestartInPlace,
-        "The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one of them exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.",
+        "The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one container exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.",
     ),
     (Cause::NodeShutdown, "The node was shutting down."),
     (
@@ -134,7 +134,7 @@ pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
     ),
     (
         TrafficAxis::RefusedNewPeers,
-        "Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.",
+        "Only peers that had not connected before were refused: new clients, or a port scan. The clients that had been seen before connect repeatedly, and none of them was refused.",
     ),
     (
         TrafficAxis::ProxyRejected,
@@ -142,15 +142,15 @@ pub const TRAFFIC: [(TrafficAxis, &str); 8] = [
     ),
     (
         TrafficAxis::Undecided,
-        "Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.",
+        "Connections were open at the exit, and whether a request or an answer was under way is not known. No other connection was lost.",
     ),
     (
         TrafficAxis::Quiet,
-        "The sockets were observed to their end (those of a container until its cgroup was removed): no connection was dropped, reset, refused or rejected, and none in use was open at the exit.",
+        "The sockets were observed until they ended (the sockets of a container: until its cgroup was removed). No connection was dropped, reset, refused or rejected, and no connection in use was open at the exit.",
     ),
     (
         TrafficAxis::Unknown,
-        "The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or the pod, which nobody deleted, was still Ready in the API when it ended.",
+        "What clients saw is not known, for one of these reasons: the sockets were not observed, or only for part of the time; a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or nobody deleted the pod, and the pod was still Ready in the API when it ended.",
     ),
 ];
 
@@ -174,8 +174,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 160,
-        meaning: "The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.",
-        proof: "mark_victim names the main process, and the main process was terminated by SIGKILL; no other sender's SIGKILL came first. If a daemon killed it, the SIGKILL came from a process of the daemon's own unit, such as systemd-oomd.service.",
+        meaning: "The OOM killer killed the main process because memory ran out. The OOM killer is the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang): the sentence names the daemon.",
+        proof: "mark_victim (the kernel's record of the OOM killer's choice) names the main process, SIGKILL terminated the main process, and no other sender had sent SIGKILL before. If a daemon killed the main process, the signal came from a process of the daemon's own unit, such as systemd-oomd.service.",
         remedy: "Raise the memory limit, or reduce the memory that the process needs (heap size, caches, concurrency).",
     },
     Row {
@@ -185,8 +185,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 150,
-        meaning: "The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.",
-        proof: "mark_victim names another process of the same cgroup, and the main process then exited. Of a daemon that kills before the kernel has to: its signal ended a program below the main process that had clients or a listener.",
+        meaning: "The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited. The work of the killed process was lost. The main process exited with an error or with 0.",
+        proof: "mark_victim (the kernel's record of the OOM killer's choice) names another process of the same cgroup, and the main process then exited. If a daemon killed the process before the kernel had to, the daemon's signal ended a program below the main process, and this program had clients or a listener.",
         remedy: "Raise the memory limit or run fewer workers; make the main process survive the loss of a worker.",
     },
     Row {
@@ -196,8 +196,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 140,
-        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit. Or a fault or an abort terminated a process below PID 1: either PID 1 exited with 128 + that signal within a second, or the stop signal had been forwarded to that process.",
-        proof: "The exit status of the process has the signal. For the main process, the sender was the process itself, or the kernel because of it; for a process below PID 1 without a stop signal, the sender is not known.",
+        meaning: "The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit. Or a fault or an abort terminated a process below PID 1, in one of two cases: PID 1 exited with 128 + the number of that signal within a second, or the stop signal had been forwarded to the process below PID 1.",
+        proof: "The exit status of the process names the signal. If the main process crashed, the sender of the signal was the process itself, or the kernel because of what the process did. If a process below PID 1 crashed without a stop signal, the sender is not known.",
         remedy: "Look at the core dump or the last lines of the log: the fault is in the program.",
     },
     Row {
@@ -207,8 +207,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 130,
-        meaning: "A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself. Or a process from outside killed a process below the main process: one to which the stop signal had been forwarded; or one with a listener or a connection, and the main process then exited cleanly, or with the status of the killed process (such as 137).",
-        proof: "signal_generate shows the pid, comm, parent and cgroup of the sender: neither the runtime nor the main process. Of a program below the main process, the exit shows a listener, or a connection of a client or to a server.",
+        meaning: "A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself. Or a process from outside killed a process below the main process, in one of two cases: the stop signal had been forwarded to the killed process; or the killed process had a listener or a connection, and the main process then exited cleanly, or with the status of the killed process (such as 137).",
+        proof: "signal_generate (the kernel's record of a signal) shows the pid, name, parent and cgroup of the sender, which is neither the runtime nor the main process. If a program below the main process was killed, the record of its exit shows a listener, a connection of a client, or a connection to a server.",
         remedy: "Find out why the named sender killed the process; use the stop command of the container runtime or service manager instead.",
     },
     Row {
@@ -219,7 +219,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 128,
         meaning: "The grace period ended long ago, and the process is still running.",
-        proof: "A stop was requested; more than 12 s after the grace period no exit of the main process was seen, and no record was lost. The agent reports the container 15 s after the grace period (Event `TerminationStuck`, `epitaph_workload_stuck_total`), and never as the verdict of a trace: the trace follows the exit, with the exit's verdict.",
+        proof: "A stop was requested. More than 12 s after the end of the grace period, no exit of the main process had been seen, and no record had been lost. The agent reports the container 15 s after the end of the grace period, with the Event `TerminationStuck` and the metric `epitaph_workload_stuck_total`. No trace has this verdict: the agent writes the trace after the exit, with the verdict on that exit.",
         remedy: "Find what holds the process: uninterruptible sleep (a disk or network mount that hangs), or a kubelet or container runtime that is not running.",
     },
     Row {
@@ -241,8 +241,8 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 123,
         meaning: "The shutdown of the node ended the process before the process had finished and before its own grace period was over.",
-        proof: "A shutdown of the node was in progress, and the SIGKILL came earlier than terminationGracePeriodSeconds after the stop signal, or from systemd-shutdown; or the process still ran when logind's delay was over or systemd stopped all services, and no record was lost.",
-        remedy: "Give the pods of a node more time at its shutdown (the kubelet's shutdownGracePeriod, and InhibitDelayMaxSec of logind), or drain the node before; the verdict on the shutdown itself names the limit.",
+        proof: "A shutdown of the node was in progress, and one of these is true. SIGKILL came earlier than terminationGracePeriodSeconds after the stop signal. SIGKILL came from systemd-shutdown. The process still ran when logind's delay was over or when systemd stopped all services, and no record was lost.",
+        remedy: "Give the pods more time at a shutdown of the node (shutdownGracePeriod of the kubelet, and InhibitDelayMaxSec of logind), or drain the node before the shutdown; the verdict on the shutdown itself names the limit that was too short.",
     },
     Row {
         headline: "killed-after-grace",
@@ -251,9 +251,9 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Critical,
         precedence: 120,
-        meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor the verdict also applies if the supervisor killed the process, or if the first process exited without waiting, and the kernel or the container runtime killed the process.",
-        proof: "signal_deliver shows that the process entered its handler, or the stop signal was no longer pending at the SIGKILL, so the process had read it by signalfd or sigwait; the runtime's SIGKILL came before the exit. Below an init or a supervisor, the same of the process to which the signal was forwarded; the SIGKILL may be the supervisor's, or, at the exit of the first process, the kernel's or the container runtime's.",
-        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal. If the deletion asked for less than the pod's own grace period (the sentence has both), change what the deletion asks for: a longer grace period in the spec of the pod does not help.",
+        meaning: "The process was shutting down but had not finished when the grace period ended, so the runtime killed it. Below an init or a supervisor, the verdict also applies in two other cases: the supervisor killed the process; or the first process exited without waiting for the process, and the kernel or the container runtime then killed it.",
+        proof: "The process had read the stop signal: signal_deliver shows that the process entered its handler, or the signal was no longer pending at SIGKILL, so the process had read it by signalfd or sigwait. The runtime's SIGKILL came before the exit. Below an init or a supervisor, the same is shown for the process to which the signal was forwarded. SIGKILL can then also come from the supervisor, or, when the first process exits, from the kernel or the container runtime.",
+        remedy: "Make the shutdown shorter than the grace period, or the grace period longer than the shutdown; let the first process wait for the processes to which it sent the signal. If the deletion asked for less than the pod's own grace period (the sentence names both times), change what the deletion asks for: a longer grace period in the spec of the pod does not help.",
     },
     Row {
         headline: "prestop-overran",
@@ -263,7 +263,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 118,
         meaning: "The preStop hook used up the grace period: the hook was cut off, or the time left for the main process was too short.",
-        proof: "The hook ran until the grace period had (nearly) ended; only then came the stop signal, and SIGKILL followed after the kubelet's minimum of two seconds.",
+        proof: "The hook ran until the grace period had (nearly) ended. The stop signal came only then, and SIGKILL followed after the kubelet's minimum of two seconds.",
         remedy: "Shorten the hook, or set terminationGracePeriodSeconds to more than the hook and the shutdown need together.",
     },
     Row {
@@ -275,7 +275,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 115,
         meaning: "A sidecar was killed because the main containers had used up the grace period before the sidecar got its stop signal.",
         proof: "The sidecar's stop signal came when the grace period had ended or before the last main container had exited, and SIGKILL came within about two seconds after that.",
-        remedy: "Shorten the shutdown of the main containers, or raise terminationGracePeriodSeconds by what the sidecar needs.",
+        remedy: "Shorten the shutdown of the main containers, or raise terminationGracePeriodSeconds by the time that the sidecar needs.",
     },
     Row {
         headline: "force-killed",
@@ -285,7 +285,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 110,
         meaning: "The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0. Or the main process exited cleanly, and a program below it, which had a listener or a connection open, was killed without a signal first.",
-        proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0. Of a program below the main process: signal_generate shows the SIGKILL (at the exit of PID 1 the kernel's, otherwise that of the container runtime, of systemd, or of a process inside), and inet_sock_set_state that the exit of the program closed a listener or an established connection. Processes without sockets, and those that came in from outside (probes, `kubectl exec`), do not count.",
+        proof: "The runtime's SIGKILL reached the process, no stop signal of the runtime came before it, and no record was lost; or the deletion had a grace period of 0. For a program below the main process: signal_generate shows SIGKILL and its sender, which is the kernel if PID 1 exited, otherwise the container runtime, systemd, or a process inside the container or unit; and inet_sock_set_state shows that the exit of the program closed a listener or an established connection. Processes without sockets do not count, and processes that came in from outside (probes, `kubectl exec`) do not count.",
         remedy: "Stop the container or unit with a grace period (without `kill`, `rm --force` or a grace period of 0).",
     },
     Row {
@@ -296,8 +296,8 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 100,
         meaning: "The stop signal was never read: the process was frozen or stopped, blocked the signal, never ran its handler, or was killed before it had time to run.",
-        proof: "signal_generate shows the state of the target, and at the runtime's SIGKILL the stop signal was still pending (where the record has the pending signals); no handler was entered. Below an init, the same of the process to which the signal was forwarded.",
-        remedy: "Unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads.",
+        proof: "signal_generate shows the state of the process when the stop signal was sent. At the runtime's SIGKILL the stop signal was still pending (if the kernel's record has the pending signals), and no handler had been entered. Below an init, the same is shown for the process to which the signal was forwarded.",
+        remedy: "Unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads as its stop signal.",
     },
     Row {
         headline: "ignored-stop-signal",
@@ -307,7 +307,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 90,
         meaning: "The kernel discarded the stop signal, so the process kept running until the runtime killed it: PID 1 has no handler, its handler only raised the signal again (Node.js), or the process below an init ignores it.",
-        proof: "The result of signal_generate is `ignored`, for the main process, for the signal that it raised again, or for the process to which an init forwarded it; or signal_deliver shows that PID 1 read the second signal without a handler. The SIGKILL came later.",
+        proof: "signal_generate has the result `ignored`: for the stop signal to the main process, for the signal that the main process raised again, or for the signal that an init forwarded to a process below. Or signal_deliver shows that PID 1 had no handler when it read the signal that it had raised again. SIGKILL came later.",
         remedy: "Install a handler, use `exec` in the shell that starts the program, or run a small init (tini, dumb-init) as PID 1.",
     },
     Row {
@@ -317,8 +317,8 @@ pub const TABLE: [Row; 25] = [
         unclean: true,
         severity: Severity::Warning,
         precedence: 80,
-        meaning: "The process has no handler, so the stop signal terminated it at once, and any work in flight was lost. If the first process is an init (such as tini), the verdict is about the process for which the init waits. A handler that raises the signal again within 10 ms counts as none (that is what language runtimes do), unless, in between, the process sent a signal, a child exited that no other process had signalled, or a listener was closed. Also of a program below a main process that exited cleanly: a signal that was not sent on to it before that exit terminated the program (a shell sent it later, systemd sends it to each process, or it is another signal).",
-        proof: "The exit status names the stop signal, and signal_deliver shows no handler for it, or signal_generate the second signal just after the handler. Of a program below the main process: signal_generate shows the signal; the record of the program's exit shows the same signal, and that the program had a listener or a connection of a client.",
+        meaning: "The process has no handler for the stop signal, so the signal terminated the process at once, and any work in flight was lost. If the first process is an init (such as tini), the verdict is about the process for which the init waits. A handler that raises the signal again within 10 ms counts as no handler (the handlers of language runtimes do this), unless one of these happened in between: the process sent a signal, a child exited that no other process had signalled, or a listener was closed. The verdict also applies if the main process exited cleanly, and a signal terminated a program below it, in one of three cases: a shell sent the stop signal to the program only later, systemd sends the stop signal to each process, or the signal was not the stop signal.",
+        proof: "The exit status names the stop signal. signal_deliver shows that the process has no handler for it, or signal_generate shows that the handler raised the signal again just after it had been entered. For a program below the main process: signal_generate shows the signal, and the record of the program's exit shows the same signal, and a listener or a client's connection of the program.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },
     Row {
@@ -330,7 +330,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 75,
         meaning: "The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.",
         proof: "sched_process_exit shows the exit code of the hook, or the kubelet reported the Event FailedPreStopHook.",
-        remedy: "Run the hook by hand in the container: the program may be missing from the image, or the port closed.",
+        remedy: "Run the hook by hand in the container: the program of the hook may be missing from the image, or the hook's port may be closed.",
     },
     Row {
         headline: "nonzero-exit",
@@ -351,7 +351,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Critical,
         precedence: 60,
         meaning: "The process exited cleanly, but open connections with an unanswered request were dropped at exit.",
-        proof: "inet_sock_set_state shows that the process or its exit closed connections in ESTABLISHED, and the last bytes of the client came after the last bytes of the server.",
+        proof: "inet_sock_set_state shows that the process, or its exit, closed connections in the state ESTABLISHED. On these connections the last bytes of the client came after the last bytes of the server.",
         remedy: "Finish the requests in flight before the exit (graceful shutdown of the server), and allow enough time for them.",
     },
     Row {
@@ -362,7 +362,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 50,
         meaning: "The process exited cleanly, but client connections were reset.",
-        proof: "tcp_send_reset shows resets of existing connections: the accept queue was dropped, or data was not read or came too late.",
+        proof: "tcp_send_reset shows resets of existing connections: connections in the accept queue were dropped, or the server had not read all data, or data arrived after the server had closed the connection.",
         remedy: "Accept and serve the queued connections before closing the listener, and read all data before closing a connection.",
     },
     Row {
@@ -374,7 +374,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 40,
         meaning: "The process exited cleanly, but clients tried to connect after the listener had closed, and were refused.",
         proof: "The listener closed, and later SYNs to its port were answered with RST.",
-        remedy: "Keep listening until clients stop connecting; in a pod, add a preStop sleep as long as clients needed.",
+        remedy: "Keep listening until clients stop connecting; in a pod, add a preStop sleep that lasts until clients stop connecting.",
     },
     Row {
         headline: "proxy-rejected",
@@ -384,7 +384,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 35,
         meaning: "The process exited cleanly, but connections of clients on this node were rejected by the network before they reached the process.",
-        proof: "Connects of processes on this node to the address of the container or unit ended with an ICMP error and without an RST.",
+        proof: "Processes on this node tried to connect to the address of the container or unit. These attempts ended with an ICMP error and without an RST.",
         remedy: "Find the network policy, proxy rule or missing route that rejected connections while the process was still running.",
     },
     Row {
@@ -395,8 +395,8 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 27,
         meaning: "The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.",
-        proof: "inet_sock_set_state shows that connections in ESTABLISHED were closed by the exit, or by close(2) as a part of it, after the server had sent the last bytes: an idle keep-alive connection, a stream of HTTP/2 that waits, and an answer under way look the same.",
-        remedy: "Look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open.",
+        proof: "inet_sock_set_state shows that the exit, or close(2) as a part of the exit, closed connections in the state ESTABLISHED, and that the server had sent the last bytes. An idle keep-alive connection, an HTTP/2 stream that waits, and an answer under way look the same in the kernel.",
+        remedy: "Look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open.",
     },
     Row {
         headline: "refused-new-peers",
@@ -407,7 +407,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 38,
         meaning: "The process exited cleanly; only peers that had not connected before were refused: new clients, health checks, or a port scan.",
-        proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed, nearly all of peers that connected repeatedly, and none of a refused peer.",
+        proof: "The listener closed, and later SYNs were answered with RST. At least 20 earlier connections were observed: nearly all came from peers that connected repeatedly, and none came from a refused peer.",
         remedy: "Look at the addresses of the refused peers: if they are clients, keep listening until clients stop connecting.",
     },
     Row {
@@ -418,8 +418,8 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 20,
         meaning: "The process exited cleanly; what clients saw was not observed.",
-        proof: "The exit status; and one of these: the TCP probes were not active; they do not show the refused clients of other machines and of Services on this kernel; records were lost; nobody deleted the pod, and it was still Ready in the API when it ended. With lost records the severity is warning.",
-        remedy: "Nothing to change in the program: the sentence has the reason. Where it is a probe, `/readyz` and the first line of `epitaph watch` name it.",
+        proof: "The exit status shows the clean exit. What clients saw is not known for one of these reasons: the TCP probes were not active; on this kernel the TCP probes do not show the refused clients of other machines and of Services; records were lost; or nobody deleted the pod, and the pod was still Ready in the API when it ended. If records were lost, the severity is warning.",
+        remedy: "Nothing to change in the program: the sentence has the reason. If the reason is an eBPF probe that was not active, `/readyz` and the first line of `epitaph watch` name the probe.",
     },
     Row {
         headline: "clean",
@@ -429,7 +429,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 10,
         meaning: "The process exited cleanly, and no client connection was lost.",
-        proof: "Exit code 0; the code of the stop signal (128 + n) after it was handled; the stop signal itself, which the process raised again after its shutdown (of PID 1 the kernel discards that signal, and the error code that follows counts as clean); or a code that an annotation or the restart rules of the container declare as expected. The sockets were observed, no connection was lost, and none that had been used was open at the exit.",
+        proof: "The exit is one of these: exit code 0; the code of the stop signal (128 + n) after the process handled the signal; the stop signal itself, which the process raised again after its shutdown (for PID 1 the kernel discards that signal, and the error code that follows counts as clean); or a code that an annotation or the restart rules of the container declare as expected. The sockets were observed, no connection was lost, and no connection that had been used was open at the exit.",
         remedy: "Nothing.",
     },
     Row {
@@ -441,7 +441,7 @@ pub const TABLE: [Row; 25] = [
         precedence: 30,
         meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before the observation began.",
         proof: "None: the sentence names what is missing.",
-        remedy: "The remedy in the report of each such termination depends on the evidence that is missing; nothing to fix where the process started before the observation began.",
+        remedy: "Follow the remedy in the report of the termination: it depends on the evidence that is missing. If the process started before the observation began, there is nothing to fix.",
     },
 ];
 

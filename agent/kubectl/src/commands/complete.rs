@@ -22,13 +22,14 @@ pub async fn run(args: &CompleteArgs) -> Result<Exit, Failure> {
     let (last, before) = words
         .split_last()
         .map_or((String::new(), &[][..]), |(last, before)| (last.clone(), before));
+    let (before, last) = apart(before, last);
     // A completion that fails is silent: the terminal shows the half of a line.
-    let wanted = wanted(before, &last);
+    let wanted = wanted(&before, &last);
     let directive = if wanted == Wanted::Files { FILES } else { NO_FILES };
     let names = match wanted {
         Wanted::Files => Vec::new(),
         Wanted::Known(names) => names,
-        Wanted::Asked(kinds) => ask(before, kinds).await.unwrap_or_default(),
+        Wanted::Asked(kinds) => ask(&before, kinds).await.unwrap_or_default(),
     };
     let mut out: String = names
         .into_iter()
@@ -38,6 +39,18 @@ pub async fn run(args: &CompleteArgs) -> Result<Exit, Failure> {
     out.push_str(directive);
     print(&out)?;
     Ok(Exit::Done)
+}
+
+/// `--flag=val` as `--flag val`: kubectl's scripts for the shells put the flag before what is printed.
+fn apart(before: &[String], last: String) -> (Vec<String>, String) {
+    let mut before = before.to_vec();
+    match last.split_once('=') {
+        Some((flag, value)) if flag.starts_with('-') => {
+            before.push(flag.to_owned());
+            (before, value.to_owned())
+        }
+        _ => (before, last),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -70,10 +83,15 @@ fn wanted(before: &[String], last: &str) -> Wanted {
     let flag = before
         .last()
         .and_then(|word| flags().find(|flag| takes_value(flag) && is_named(flag, word)));
-    match flag.map(|flag| (flag.get_long(), flag.get_possible_values())) {
-        Some((Some("kubeconfig"), _)) => return Wanted::Files,
-        Some((Some("namespace"), _)) => return Wanted::Asked(What::Namespaces),
-        Some((_, values)) => return Wanted::Known(values.iter().map(|value| value.get_name().to_owned()).collect()),
+    match flag.map(|flag| (flag, flag.get_long())) {
+        Some((_, Some("kubeconfig"))) => return Wanted::Files,
+        Some((_, Some("namespace"))) => return Wanted::Asked(What::Namespaces),
+        Some((flag, _)) => {
+            let comma = flag.get_value_delimiter().and_then(|delimiter| last.rfind(delimiter));
+            let earlier = comma.map_or("", |comma| &last[..=comma]);
+            let values = flag.get_possible_values();
+            return Wanted::Known(values.iter().map(|value| format!("{earlier}{}", value.get_name())).collect());
+        }
         None => {}
     }
     if last.starts_with('-') {
@@ -172,7 +190,8 @@ mod tests {
     fn of(words: &[&str]) -> Wanted {
         let (last, before) = words.split_last().expect("a word");
         let before: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
-        wanted(&before, last)
+        let (before, last) = apart(&before, (*last).to_owned());
+        wanted(&before, &last)
     }
 
     #[test]
@@ -197,6 +216,11 @@ mod tests {
             matches!(&values, Wanted::Known(values) if values.contains(&"markdown".to_owned())),
             "{values:?}"
         );
+        assert_eq!(of(&["why", "--output=ma"]), values);
+        let Wanted::Known(kinds) = of(&["rollout", "--fail-on=lost,un"]) else {
+            panic!("names of objects")
+        };
+        assert!(kinds.contains(&"lost,unclean".to_owned()), "{kinds:?}");
         assert_eq!(of(&["list", "--kubeconfig", ""]), Wanted::Files);
         assert_eq!(of(&["list", "--context", ""]), Wanted::Known(Vec::new()));
     }

@@ -17,8 +17,8 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\nA verdict summarizes three axes: why the container or unit terminated (`epitaph.cause`), how the main process exited\n\
-         (`epitaph.exit`) and what clients saw (`epitaph.traffic`). `exit` has the name of the verdict, or `clean` for the verdicts about\n\
-         clients. The values of `cause` and `traffic` are:\n\n\
+         (`epitaph.exit`) and what clients saw (`epitaph.traffic`). The value of `exit` is the name of the verdict. For the verdicts about clients\n\
+         and for `clean` the value of `exit` is `clean`. The values of `cause` and `traffic` are:\n\n\
          | axis | value | meaning |\n|---|---|---|\n",
     );
     for (axis, value, words) in axes() {
@@ -33,9 +33,9 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## Rules\n\n\
-         The rules by which `exit` is found, in the order of their precedence: of each part, the first rule that applies; a later part replaces what\n\
-         an earlier one has found. Where evidence that a rule rests on may be missing, `exit` is `unknown`.\n\n\
-         | part | observed | exit |\n|---|---|---|\n",
+         Epitaph finds the value of `exit` with these rules. The rules have four groups (the first column). In each group the first rule that applies\n\
+         counts, and its value replaces the value that an earlier group gave. If evidence that a rule needs may be missing, `exit` is `unknown`.\n\n\
+         | group | what was observed | value of `exit` |\n|---|---|---|\n",
     );
     for of in &RULES {
         for rule in of.rules {
@@ -50,8 +50,8 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## Lost nodes\n\n\
-         What the observer reports about nodes that do not answer, and about their pods: [lost-nodes.md](lost-nodes.md). These verdicts\n\
-         have no axes.\n\n\
+         The observer reports nodes that do not answer, and their pods: [lost-nodes.md](lost-nodes.md). These verdicts have no axes: they have no\n\
+         `exit` and no `traffic`.\n\n\
          | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
     );
     for row in &loss_verdict::TABLE {
@@ -65,11 +65,12 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## Pods that are held\n\n\
-         A pod that is still `Terminating` a minute after its last container exited, or after its deletion: the agent of its node names the layer\n\
-         that holds it, in an Event `TerminationHeld` on the pod and its workload and as `epitaph_workload_held_total{holder}`, and again when\n\
-         another layer does. The layers are those of a kubelet, in order; the first that is not shown to be done holds the pod. The pod's Events\n\
-         are listed once for it. A pod with a container that runs is [`stuck`](#stuck). While the API does not answer, nothing is reported.\n\n\
-         | what holds it | severity | meaning | proof | remedy | not known |\n|---|---|---|---|---|---|\n",
+         A pod can stay `Terminating` although its containers have exited. If this lasts for a minute after the exit of the last container, or after the\n\
+         deletion, the agent of the pod's node reports which layer holds the pod: in an Event `TerminationHeld` on the pod and its workload, and in\n\
+         the metric `epitaph_workload_held_total{holder}`. If another layer holds the pod later, the agent reports that layer, too. The layers have\n\
+         the order in which a kubelet works; the first layer that has not visibly finished holds the pod. To find it, the agent lists the pod's\n\
+         Events once. A pod with a container that still runs is [`stuck`](#stuck). While the API does not answer, nothing is reported.\n\n\
+         | verdict | severity | meaning | proof | remedy | not known |\n|---|---|---|---|---|---|\n",
     );
     for row in &held::TABLE {
         let _ = writeln!(
@@ -85,15 +86,17 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## Shutdowns of the node\n\n\
-         The verdict of `node.shutdown`: one axis, how the shutdown treated the pods. The root span of its trace has the verdict in its name; the\n\
-         traces of the shutdown and of its pods link to each other. After the next boot, its sentence also has the pods that stayed Ready in the API until the node was\n\
-         back (`epitaph.shutdown.pods_ready`): a Service sends clients to them, although the node is down.\n\n\
+         The verdict on a shutdown of the node says how the shutdown treated the pods. The shutdown has a trace of its own: its root span is named\n\
+         `node.shutdown VERDICT`, and the traces of the shutdown and of its pods link to each other. After the next boot, the sentence also has the\n\
+         number of pods that stayed Ready in the API until the node was back (`epitaph.shutdown.pods_ready`): a Service sends clients to such\n\
+         pods, although the node is down.\n\n\
          **A graceful shutdown can lose requests.** The kubelet does not delete the pods that it stops at a shutdown, so their endpoints do not become\n\
          terminating: they stay ready until the pod's readiness probe fails, the node controller marks the pod, or the pod has ended\n\
-         ([kubernetes#116965](https://github.com/kubernetes/kubernetes/issues/116965)). The sentence of any verdict has the connections that clients lost\n\
-         by the stop of the pods, by workload (`epitaph.shutdown.clients.*`), for how long one of these pods was still Ready in the API after its stop\n\
-         signal, and pods that were started during the shutdown. A number is \"at least\" where sockets or exits could not be observed; without a number,\n\
-         it is not known that none was lost. What the endpoints did is in the observer's spans `endpoints.ready` of the same trace, one for each Service.\n\n\
+         ([kubernetes#116965](https://github.com/kubernetes/kubernetes/issues/116965)). With any verdict, the sentence has three things: the number of\n\
+         connections that clients lost because the pods stopped, by workload (`epitaph.shutdown.clients.*`); how long one of these pods was still\n\
+         Ready in the API after its stop signal; and the pods that were started during the shutdown. A number is \"at least\" if some sockets or exits\n\
+         could not be observed. If the sentence has no number, connections may still have been lost. The same trace has a span `endpoints.ready` of\n\
+         the observer for each Service, which shows when the endpoints were ready.\n\n\
          | verdict | unclean | severity | meaning | proof | remedy |\n|---|---|---|---|---|---|\n",
     );
     for row in &node::TABLE {
@@ -110,8 +113,8 @@ pub fn markdown() -> String {
     }
     out.push_str(
         "\n## What other tools show\n\n\
-         Exit codes, signals, reasons and errors, as `kubectl`, `docker`, `systemctl`, shells, proxies and clients show them, and the verdicts that fit.\n\
-         `epitaph why POD` shows which of them it was.\n\n\
+         The first column has exit codes, signals, reasons and errors as `kubectl`, `docker`, `systemctl`, shells, proxies and clients show them. The\n\
+         last column has the verdicts that can belong to them. `epitaph why POD` shows which verdict a termination had.\n\n\
          | shown | meaning | verdicts |\n|---|---|---|\n",
     );
     for Word {

@@ -168,9 +168,10 @@ fn every_unclean_story_has_a_play_or_a_reason() {
 pub fn markdown() -> String {
     let mut out = String::from(
         "\n## What remedies lead to\n\n\
-         Recordings of real processes, in tests/corpus/stories: the remedy that one of them got, and the verdict of another one that does what the\n\
-         remedy asks for; of another program where the row says so. The numbers in a remedy are measured.\n\n\
-         | verdict | remedy | a process that does so | its verdict |\n|---|---|---|---|\n",
+         Each row has two recordings of real processes (their names are in brackets; the files are in tests/corpus/stories). The first process got\n\
+         the remedy. The second process does what the remedy asks for: it is the same program, or another program where the row says so. The\n\
+         numbers in a remedy were measured.\n\n\
+         | verdict on the first process | remedy | what the second process does | verdict on the second process |\n|---|---|---|---|\n",
     );
     for play in PLAYS {
         let (before, after) = (judged(play.before).verdict, judged(play.after).verdict);
@@ -190,23 +191,23 @@ pub fn markdown() -> String {
         );
     }
     out.push_str(
-        "\nOf a node, by the commands of [shutdowns.md](shutdowns.md):\n\n\
-         | verdict | remedy | the command that the remedy names | its verdict |\n|---|---|---|---|\n",
+        "\nThe same for shutdowns of a node, with the commands that [shutdowns.md](shutdowns.md) compares:\n\n\
+         | verdict (command before) | remedy | command that the remedy names | verdict after this command |\n|---|---|---|---|\n",
     );
     for [before, verdict, part, after, then] in MEASURED {
         let _ = writeln!(out, "| `{verdict}` (`{before}`) | {part} | `{after}` | `{then}` |");
     }
     out.push_str(
-        "\nPlayed on a real cluster, by hand (`cargo xtask cluster test`):\n\n\
-         | verdict | what was followed | then | story |\n|---|---|---|---|\n",
+        "\nThese remedies were followed on a real cluster; the test runs only when somebody starts it (`cargo xtask cluster test`):\n\n\
+         | verdict before | what was changed | verdict after | name of the test |\n|---|---|---|---|\n",
     );
     for [verdict, what, then, story, _] in ON_THE_CLUSTER {
         let _ = writeln!(out, "| `{verdict}` | {what} | `{then}` | `{story}` |");
     }
     out.push_str(
-        "\nThe whole table of remedies of containers and units: a remedy is given where its condition holds and that of no remedy before it\n\
-         does. Of each, the recordings before and after, or why there are none.\n\n\
-         | remedy | helps if | played |\n|---|---|---|\n",
+        "\nAll remedies for containers and units, in the order in which Epitaph tries them: a report gets the first remedy whose condition holds.\n\
+         The last column has the recordings before and after the remedy was followed, or the reason why there are none.\n\n\
+         | remedy | condition | recordings: before → after |\n|---|---|---|\n",
     );
     let pairs = pairs();
     for remedy in remedies() {
@@ -222,7 +223,7 @@ pub fn markdown() -> String {
         };
         let _ = writeln!(out, "| `{}` | {} | {played} |", remedy.name, remedy.helps_if);
     }
-    out.push_str("\nNot followed by a story:\n\n");
+    out.push_str("\nRecordings with an unclean verdict to which no remedy was applied, each with the reason:\n\n");
     for (reason, names) in reasons() {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(out, "- {}: {reason}.", names.join(", "));

@@ -206,8 +206,8 @@ impl Rules {
             ..rule(
                 "EpitaphUncleanRate",
                 format!("{WORKLOAD}: {{{{ $value | printf \"%.0f\" }}}} unclean terminations within an hour"),
-                "The workload had more than five unclean terminations within an hour: this is not a single \
-                 accident. The alerts by verdict, or epitaph_workload_verdicts_total, show which verdict repeats."
+                "The workload had more than five unclean terminations within an hour, so this is not a single accident. The alerts by \
+                 verdict, or the metric epitaph_workload_verdicts_total, show which verdict repeats."
                     .into(),
             )
         }
@@ -258,9 +258,11 @@ impl Rules {
             severity: "warning",
             ..rule(
                 "EpitaphOutOfMemory",
-                "A process of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory; the main process goes on".into(),
-                "The OOM killer killed a process other than the main process, and the container or unit kept running with one worker \
-                 less; with the role `unattributed` the process may have come from outside, as by an exec probe or `kubectl exec`. Raise the memory \
+                "A process of a {{ $labels.subject }} on {{ $labels.instance }} was killed because of memory; the main process \
+                 continues".into(),
+                "The OOM killer killed a process other than the main process, and the container or unit kept running without this process. \
+                 With the role `unattributed` the process may have come from outside, for example by an exec probe or `kubectl exec`. \
+                 Raise the memory \
                  limit or run fewer workers. The agent's log and the kernel's log name the process."
                     .into(),
             )
@@ -278,10 +280,13 @@ impl Rules {
             severity: "info",
             ..rule(
                 "EpitaphOutOfMemory",
-                "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed for memory: {{ $labels.role }}".into(),
+                "A process from outside of a {{ $labels.subject }} on {{ $labels.instance }} was killed because of memory: \
+                 {{ $labels.role }}"
+                    .into(),
                 "The OOM killer killed a process that is not a part of the program: the kubelet's exec probe (exec-probe), the preStop hook \
-                 (pre-stop), an exec session (exec-session), one of these (from-outside), or the container runtime's own (runtime). It counts \
-                 against the container's memory limit. A probe that fails for it can restart the container: make the probe smaller, or use an \
+                 (pre-stop), an exec session (exec-session), one of these three (from-outside), or the container runtime's own process \
+                 (runtime). The memory of such a process counts against the container's memory limit. A probe that fails for this reason \
+                 can restart the container: make the probe smaller, or use an \
                  HTTP or gRPC probe, or raise the memory limit. The kernel's log names the process."
                     .into(),
             )
@@ -299,8 +304,8 @@ impl Rules {
             ..rule(
                 "EpitaphProbeNotActive",
                 format!("The agent {{{{ $labels.instance }}}} observes without the probe {{{{ $labels.probe }}}}: {state}"),
-                "What the probe observes is missing from verdicts of this node, which are `unknown` where the probe would have \
-                 decided. /readyz of the agent has the reason; `epitaph doctor` in that pod has the remedy."
+                "Verdicts on this node lack the evidence of this probe, and are `unknown` if they need it. /readyz of the agent has the \
+                 reason; `epitaph doctor` in the agent's pod has the remedy."
                     .into(),
             )
         }
@@ -313,9 +318,9 @@ impl Rules {
             ..rule(
                 "EpitaphRecordsLost",
                 "The agent {{ $labels.instance }} lost {{ $value | printf \"%.0f\" }} kernel records of kind {{ $labels.kind }}".into(),
-                "The ring buffer was full, one container exceeded its budget of records, or the kernel skipped a probe: verdicts that \
-                 need these records are `unknown`. If these are of one container, look at its processes; otherwise raise \
-                 kernel.ring_bytes (EPITAPH_RING_BYTES), or give the agent more CPU."
+                "The ring buffer was full, one container exceeded its budget of records, or the kernel skipped an eBPF probe. Verdicts \
+                 that need these records are `unknown`. If all terminations with this verdict are from one container, look at its \
+                 processes; otherwise raise kernel.ring_bytes (EPITAPH_RING_BYTES), or give the agent more CPU."
                     .into(),
             )
         }
@@ -334,8 +339,9 @@ impl Rules {
                 "EpitaphNotExporting",
                 "The agent {{ $labels.instance }} dropped {{ $value | printf \"%.0f\" }} spans or log records: {{ $labels.outcome }}".into(),
                 "Traces or log records of terminations are missing or incomplete at the collector; metrics and Kubernetes Events are \
-                 complete. queue_full, journal_full: the collector was away for longer than queue or journal hold. rejected: the agent's \
-                 log has the collector's answer; the collector may have no pipeline for logs. shutdown: the agent ended before the \
+                 complete. queue_full, journal_full: the collector was away for too long, and the queue or the journal was full. rejected: \
+                 the agent's log has the collector's answer; the collector may have no pipeline for logs. shutdown: the agent ended before \
+                 the \
                  collector answered. journal_unreadable: the trace on disk is damaged."
                     .into(),
             )
@@ -359,9 +365,10 @@ impl Rules {
             ..rule(
                 "EpitaphNotExporting",
                 "The agent {{ $labels.instance }} cannot send traces or log records to the collector".into(),
-                "Every export request of traces, or of log records, of the last minutes failed; they wait on disk until journal.max_bytes is \
-                 reached, or, without a journal, in a queue that drops the oldest. If one of the two is exported, look at the collector's \
-                 pipeline of the other. The agent's log has the error and its remedy: address, scheme, certificate, or a NetworkPolicy."
+                "In the last minutes every export request for traces, or every export request for log records, failed. Traces and log \
+                 records wait on disk until journal.max_bytes is reached; without a journal, they wait in a queue that drops the oldest. \
+                 If only one of the two fails, look at the collector's pipeline for it. The agent's log has the error and its remedy: \
+                 address, scheme, certificate, or a NetworkPolicy."
                     .into(),
             )
         }
@@ -412,10 +419,10 @@ impl Rules {
             ..rule(
                 "EpitaphNodeNotReadyForShutdown",
                 "The node of {{ $labels.instance }} would not shut its pods down gracefully: {{ $labels.check }}".into(),
-                "At a shutdown or reboot of this node its pods are killed without their grace periods. periods: the kubelet has \
-                 no shutdownGracePeriod. delay: logind's InhibitDelayMaxSec is shorter than shutdownGracePeriod. lock: the kubelet holds no \
-                 delay lock, for one of these two reasons; if periods is unknown, set agent.kubelet.config. \
-                 `epitaph doctor`, as root on the node itself, names the file and the remedy."
+                "A shutdown or reboot of this node does not give its pods their full grace periods. periods: the kubelet has \
+                 no shutdownGracePeriod. delay: logind's InhibitDelayMaxSec is shorter than shutdownGracePeriod. lock: the kubelet holds \
+                 no delay lock, usually because of periods or delay; if the state of periods is unknown, set \
+                 agent.kubelet.config. `epitaph doctor`, run as root on the node itself, names the file and the remedy."
                     .into(),
             )
         }

@@ -120,11 +120,12 @@ fn latest() -> Panel {
         .collect();
     Panel {
         title: "Latest unclean terminations and incidents",
-        about: "When each workload last had an unclean termination, by verdict, and when clients last lost connections, a stop signal was \
-                discarded, or a container was stuck. The first termination of a workload is included. `epitaph explain VERDICT` has the \
+        about: "The time of each workload's last unclean termination, by verdict; and the last time when clients lost connections, the \
+                kernel discarded a stop signal, or a container was stuck. The first termination of a workload is included. `epitaph \
+                explain VERDICT` has the \
                 meaning and the remedy; the trace of the termination has the evidence. A verdict links to the traces of the last two days \
-                whose service has the workload's name. If there are none, select the application's service in Jaeger: it can be the label \
-                app.kubernetes.io/instance, or an annotation.",
+                whose service has the workload's name. If there are no such traces, select the application's service in Jaeger: its name \
+                can come from the label app.kubernetes.io/instance, or from an annotation.",
         view: View::Table(labels, Some("latest")),
         unit: "dateTimeAsIso",
         width: 14,
@@ -143,8 +144,9 @@ fn latest_on_hosts() -> Panel {
     );
     Panel {
         title: "Latest unclean terminations without a pod",
-        about: "When a systemd unit, or a container of an unknown pod, last had an unclean termination on each node. The selected namespaces \
-                and workloads do not matter here. The trace of service `epitaph` has the name of the unit or container.",
+        about: "The time of the last unclean termination of a systemd unit, or of a container of an unknown pod, on each node. The \
+                selected namespaces and workloads have no effect on this table. The trace of service `epitaph` has the name of the unit or \
+                container.",
         view: View::Table(labels, Some("latest")),
         unit: "dateTimeAsIso",
         width: 10,
@@ -159,7 +161,8 @@ fn by_verdict() -> Panel {
     Panel {
         title: "Terminations by verdict",
         about: "Terminations of pods and containers per hour, by verdict. The first termination of a workload with a verdict is missing, \
-                because the series begins with that termination: the table above has the latest unclean ones, the first included.",
+                because the series begins with that termination. The table above has the latest unclean terminations, including the first \
+                one.",
         view: View::Stacked,
         unit: "suffix:/h",
         width: 12,
@@ -179,8 +182,8 @@ fn unclean_ratio() -> Panel {
     let terminations = |more: &str| format!("sum by ({labels}) (increase({metric}{{{SELECTED}{more}}}[{window}]))");
     Panel {
         title: "Unclean ratio by workload",
-        about: "The share of the terminations of the last hour that were unclean. A line exists where the workload had terminations. \
-                The red line is where the alert fires, from five terminations on.",
+        about: "The share of the terminations of the last hour that were unclean. A workload has a line only while it has terminations. \
+                Above the red line the alert fires, if the workload had at least five terminations.",
         view: View::Limit(UNCLEAN_RATIO),
         unit: "percentunit",
         width: 12,
@@ -202,8 +205,8 @@ fn out_of_memory() -> Panel {
     let labels = with(&workload_labels(), &["verdict"]).join(", ");
     Panel {
         title: "Out of memory",
-        about: "Terminations for lack of memory by workload, and OOM kills on each node that the container or unit survived, since the \
-                agents started: a step is a kill, a fall is the restart of an agent.",
+        about: "Terminations because of missing memory by workload, and OOM kills on each node that the container or unit survived. Both \
+                are counted since the agents started: a step up is a kill, a step down is the restart of an agent.",
         view: View::Lines,
         unit: "short",
         width: 8,
@@ -229,8 +232,8 @@ fn disagreements() -> Panel {
     let labels = with(&workload_labels(), &["said", "was"]).join(", ");
     Panel {
         title: "kubectl shows another exit",
-        about: "Exits of which the pod's status, and kubectl with it, shows something else than the kernel recorded, since the agents \
-                started: a step is an exit, a fall is the restart of an agent.",
+        about: "Exits for which the pod's status (which kubectl shows) has another result than the kernel recorded. They are counted since \
+                the agents started: a step up is an exit, a step down is the restart of an agent.",
         view: View::Lines,
         unit: "short",
         width: 24,
@@ -248,9 +251,10 @@ fn no_reaction() -> Panel {
     let sum = |row: Row| format!("sum by ({labels}) ({}{{{SELECTED}}})", row.prometheus());
     Panel {
         title: "Stop signals ignored, containers stuck, pods held",
-        about: "Stop signals that the kernel discarded because the process had no handler, and containers that were still running long after \
-                the grace period, since the agents started: a step is an incident, a fall is the restart of an agent. Both are counted \
-                before the container exits. Held are pods that were still Terminating a minute after their last container had exited.",
+        about: "Stop signals that the kernel discarded because the process had no handler, and containers that were still running long \
+                after the grace period. Both are counted before the container exits, and since the agents started: a step up is an \
+                incident, a step down is the restart of an agent. Held pods are pods that were still Terminating a minute after their last \
+                container had exited.",
         view: View::Lines,
         unit: "short",
         width: 8,
@@ -273,8 +277,8 @@ fn advice() -> Panel {
     );
     Panel {
         title: "Advised preStop sleep and grace period",
-        about: "The preStop sleep and terminationGracePeriodSeconds that the terminations of the last hour of the time range needed. No row: \
-                nothing to change, or no termination within that hour.",
+        about: "The preStop sleep and terminationGracePeriodSeconds that the terminations of the last hour of the time range needed. A \
+                workload without a row has nothing to change, or had no termination within that hour.",
         view: View::Table(labels, Some("advised value")),
         unit: "s",
         width: 8,
@@ -290,7 +294,8 @@ fn connections() -> Panel {
     Panel {
         title: "Connections lost at terminations",
         about: "Client connections per hour that a terminating container or unit refused, reset or cut, or that were rejected before they \
-                reached it. Of the selected nodes, whatever the selected namespaces: the first table has the workloads.",
+                reached the container or unit. The graph is for the selected nodes; the selected namespaces have no effect. The first \
+                table has the workloads.",
         view: View::Stacked,
         unit: "suffix:/h",
         width: 8,
@@ -306,8 +311,8 @@ fn connections() -> Panel {
 fn stop_duration() -> Panel {
     Panel {
         title: "From the stop signal to the exit",
-        about: "How long main processes took to exit after the stop signal, over the last hour, on the selected nodes. A line near the grace period \
-                means that processes are killed, or soon will be.",
+        about: "How long main processes took to exit after the stop signal, over the last hour, on the selected nodes. If a line is near \
+                the grace period, processes are killed, or soon will be.",
         alerts: vec!["EpitaphGraceTooShort"],
         ..quantiles(STOP_DURATION)
     }
@@ -316,8 +321,8 @@ fn stop_duration() -> Panel {
 fn refusal_duration() -> Panel {
     Panel {
         title: "Refusal window",
-        about: "How long clients were refused after a listener had closed, over the last hour, on the selected nodes: the preStop sleep that was \
-                missing.",
+        about: "How long clients were refused after a listener had closed, over the last hour, on the selected nodes. A preStop sleep of \
+                this length was missing.",
         alerts: vec!["EpitaphConnectionsLost"],
         ..quantiles(REFUSAL_DURATION)
     }
@@ -352,9 +357,10 @@ fn agents() -> Panel {
     let unanswered = unanswered(6 * 3600, &format!("{{{OF_CLUSTER}}}"));
     Panel {
         title: "Agents and observers",
-        about: "Agents and observers by version; those that had metrics within the last six hours and do not answer Prometheus now; and agents \
-                without a connection to the Kubernetes API; the nodes that the observer knows, each of which should have an agent; and the \
-                observers that are active, which should be one for each selected cluster. A node without an agent has no terminations here.",
+        about: "Five numbers: agents and observers by version; agents and observers that had metrics within the last six hours and do not \
+                answer Prometheus now; agents without a connection to the Kubernetes API; nodes that the observer knows, each of which \
+                should have an agent; and active observers, of which each selected cluster should have one. Terminations on a node without \
+                an agent are not observed.",
         view: View::Lines,
         unit: "short",
         width: 12,
@@ -393,10 +399,11 @@ fn probes() -> Panel {
     let metric = PROBE.prometheus();
     Panel {
         title: "Probes that are not active",
-        about: "Probes that another probe substitutes, in whole (substituted) or in part (partial), that the kernel does not support, or that \
-                failed. What a failed or unsupported probe would show is not known. With a partial one the traffic of a container \
-                that closes a listener is `unknown`, and a clean exit is `clean-exit`. No row: every probe of the agents that \
-                Prometheus scrapes is active. /readyz of the agent has the reason.",
+        about: "eBPF probes that are not active: another probe replaces the probe completely (substituted) or in part (partial), the \
+                kernel does not support the probe, or the probe failed. What a failed or unsupported probe would show is not known. If a \
+                probe is partial, the traffic of a container that closes a listener is `unknown`, and a clean exit has the verdict \
+                `clean-exit`. Without rows, every probe of the agents that Prometheus scrapes is active. /readyz of the agent has the \
+                reason.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 12,
@@ -417,9 +424,10 @@ fn not_ready() -> Panel {
     let metric = NODE_READY.prometheus();
     Panel {
         title: "Nodes that would not shut down gracefully",
-        about: "Checks that failed or could not be made (unknown): where lock or periods is not_ready, a shutdown kills the pods at once. \
-                periods and delay unknown: the kubelet does not answer the agent; set agent.kubelet.config of the chart to the kubelet's file. lock unknown: \
-                the agent has no system bus (logind.enabled of the chart). `epitaph doctor --only shutdown` on the node has the remedy.",
+        about: "Checks that failed (not_ready) or could not be made (unknown). If lock or periods is not_ready, a shutdown does not wait \
+                for the pods. If periods and delay are unknown, the kubelet does not answer the agent: set agent.kubelet.config of the \
+                chart to the kubelet's file. If lock is unknown, the agent has no system bus (logind.enabled of the chart). `epitaph \
+                doctor --only shutdown` on the node has the remedy.",
         view: View::Table(labels.clone(), None),
         unit: "none",
         width: 24,
@@ -437,8 +445,8 @@ fn shutdowns() -> Panel {
     let last = NODE_SHUTDOWN_LAST.prometheus();
     Panel {
         title: "Last shutdowns of nodes",
-        about: "When each node was last shut down with which verdict, as far as its agent has reported since its start; the shutdown before a \
-                boot is reported after the boot. `epitaph why NODE` on the node has the story.",
+        about: "The time of each node's last shutdown with each verdict, as far as the node's agent has reported it since the agent \
+                started. A shutdown is reported after the next boot. `epitaph why NODE` on the node has the details.",
         view: View::Table(labels.clone(), None),
         unit: "dateTimeAsIso",
         width: 24,
@@ -454,8 +462,9 @@ fn shutdowns() -> Panel {
 fn lost() -> Panel {
     Panel {
         title: "Records lost, items dropped",
-        about: "Kernel records that were lost (full ring buffer, a container's budget, a skipped probe), and items that agents dropped, by reason, since the agents \
-                started: a step is a loss, a fall is the restart of an agent. The affected terminations report the loss.",
+        about: "Kernel records that were lost (full ring buffer, a container's budget, a skipped probe), and items that agents dropped, by \
+                reason. They are counted since the agents started: a step up is a loss, a step down is the restart of an agent. The \
+                terminations that are affected report the loss.",
         view: View::Lines,
         unit: "short",
         width: 12,

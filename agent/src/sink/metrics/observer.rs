@@ -29,7 +29,8 @@ pub const SPANS: Row = Row {
         "span",
         "endpoint.removal, replacement, node.lost, node.not_ready, node.out_of_service, node.down, pod.lost, volume.detach, duplicate.run",
     )],
-    about: "Spans that the observer added to the traces of the agents, and spans about lost nodes; `pod.lost` counts without its `stuck`, and `node.not_ready` without the `endpoints.ready` beside it",
+    about: "Spans that the observer added to the traces of the agents, and spans about lost nodes. The spans `stuck` (below `pod.lost`) \
+            and `endpoints.ready` (with `node.not_ready`) are not counted",
 };
 pub const KNOWN: Row = Row {
     name: "epitaph.observer.known",
@@ -53,7 +54,9 @@ pub const STALLS: Row = Row {
     shape: Shape::Counter,
     unit: "{stall}",
     labels: &[],
-    about: "How often the observer processed no update for over 2 s (no CPU, or stopped), its wall clock stepped forward by a second or more (set, or the machine was paused), or it did not hold its Lease for a while; affected spans carry the length of the gap",
+    about: "How often the observer had a gap: it processed no update for over 2 s (it had no CPU time, or was stopped); or its wall clock \
+            stepped forward by a second or more (the clock was set, or the machine was paused); or it did not hold its Lease for a while. \
+            Spans that are affected have the length of the gap",
 };
 pub const DROPPED: Row = Row {
     name: "epitaph.observer.dropped",
@@ -61,16 +64,21 @@ pub const DROPPED: Row = Row {
     unit: "{item}",
     labels: &[(
         "reason",
-        "pod_cap, endpoint_cap, vacancy_cap (replacements waited for), node_cap, lost_pod_cap, attachment_cap, begin_unseen (had begun before the observer did), pod_unknown, pod_goes_on, unreadable, \
-         question, unconfirmed, rollout_cap (ReplicaSets beyond 50,000, whose rollouts are not followed), rollout_unreadable",
+        "pod_cap, endpoint_cap, vacancy_cap (replacement pods for which the observer waits), node_cap, lost_pod_cap, attachment_cap, \
+         begin_unseen (the span began before the observer), pod_unknown, pod_goes_on, unreadable, \
+         question, unconfirmed, rollout_cap (ReplicaSets beyond the first 50,000: their rollouts are not followed), rollout_unreadable",
     )],
-    about: "Items that the observer did not keep, and spans that the observer did not export because it had not seen their start or the end of the pod; `question`: questions about lost nodes that were not asked, because thousands waited; `unconfirmed`: reports that no renewal of the Lease confirmed",
+    about: "Items that the observer did not keep, and spans that the observer did not export because it had not seen their start or the \
+            end of the pod. `question`: requests about lost nodes that were not sent, because thousands of them were waiting. \
+            `unconfirmed`: reports that were not sent, because no renewal of the Lease confirmed that this observer was still the active \
+            one",
 };
 
 const NODE: (&str, &str) = (
     "k8s.node.name",
-    "nodes that are lost, or have the taint `out-of-service`; at most 200, the same nodes for every metric. Beyond that: first those with \
-     an alert (up to 40 for each alert), then those with the most stuck pods, pods that may run twice, and volumes left",
+    "a node that is lost, or has the taint `out-of-service`; at most 200 nodes, the same for every metric. If there are more: first nodes \
+     with an alert (up to 40 for each alert), then the nodes with the most stuck pods, pods that may run twice, and volumes that are still \
+     attached",
 );
 /// Most nodes with series of their own: in a lost zone, the first of them show enough.
 const NODES: usize = 200;
@@ -90,21 +98,23 @@ pub const LOST_NODE: Row = Row {
     shape: Shape::Gauge,
     unit: "",
     labels: &[NODE, ("verdict", "lost, unreachable, fenced-by-taint, taint-left-behind")],
-    about: "1 for each node that is not ready, with its verdict so far; also for a node that is ready and still has the taint `out-of-service`",
+    about: "1 for each node that is not ready, with its present verdict; also for a node that is ready and still has the taint \
+            `out-of-service`",
 };
 pub const LOST_NODE_PODS: Row = Row {
     name: "epitaph.node.pods_stuck",
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a node that is not ready, still there `observer.stuck_after` after the end of their grace period, or after their deletion while kubelet and agent are silent",
+    about: "Pods of a node that is not ready that still exist although the time `observer.stuck_after` has passed since the end of their \
+            grace period, or, while kubelet and agent are silent, since their deletion",
 };
 pub const LOST_NODE_VOLUMES: Row = Row {
     name: "epitaph.node.volumes_left",
     shape: Shape::Gauge,
     unit: "{volume}",
     labels: &[NODE],
-    about: "Volumes attached to a node that is not ready, whose pods are gone or for which a replacement waits",
+    about: "Volumes that are still attached to a node that is not ready, although their pods are gone or a replacement pod waits for them",
 };
 pub const OUT_OF_SERVICE: Row = Row {
     name: "epitaph.node.out_of_service",
@@ -118,21 +128,25 @@ pub const RUN_TWICE: Row = Row {
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[NODE],
-    about: "Pods of a StatefulSet or with a volume, of a node that is not ready and whose machine runs, deleted without the kubelet: their containers may run at the same time as their replacements",
+    about: "Pods that were deleted without the kubelet on a node that is not ready but whose machine runs: their containers may run at the \
+            same time as their replacements. Only pods of a StatefulSet, or with a volume, are counted",
 };
 pub const EVICTIONS_HELD: Row = Row {
     name: "epitaph.node.evictions_held",
     shape: Shape::Gauge,
     unit: "",
     labels: &[NODE],
-    about: "1 for each node whose kubelet has been silent for a minute and whose pods the node lifecycle controller does not evict, for example because many nodes of the zone are not ready; else 0",
+    about: "1 for each node whose kubelet has been silent for a minute and whose pods the node lifecycle controller does not evict, for \
+            example because many nodes of the zone are not ready; 0 for the other nodes",
 };
 pub const STUCK_PODS: Row = Row {
     name: "epitaph.pods.stuck",
     shape: Shape::Gauge,
     unit: "{pod}",
     labels: &[("holder", "node, finalizer, volume, runtime")],
-    about: "Pods of the cluster that still exist although they were deleted and their grace period ended `observer.stuck_after` ago, by what holds them. `volume`: pods of a ready node whose volumes are not unmounted, and replacements that have waited for the same time for a volume of a lost node",
+    about: "Pods of the cluster that were deleted and still exist although the time `observer.stuck_after` has passed since the end of \
+            their grace period, by what holds them. `volume`: pods of a ready node whose volumes are not unmounted, and replacement pods \
+            that have waited for this time for a volume of a lost node",
 };
 
 pub const HELD_PODS: Row = Row {
@@ -143,10 +157,11 @@ pub const HELD_PODS: Row = Row {
         ("holder", "finalizer, volume, runtime"),
         (
             "k8s.namespace.name",
-            "of the pods; for each holder the 100 namespaces with most of them",
+            "namespace of the pods; for each holder only the 100 namespaces with the most such pods",
         ),
     ],
-    about: "Pods of `epitaph_pods_stuck` that something other than a lost node holds, by namespace; no series while there are none",
+    about: "Those pods of `epitaph_pods_stuck` that something other than a lost node holds, by namespace; no series while there are no \
+            such pods",
 };
 
 pub const EPITAPHS: Row = Row {
@@ -179,7 +194,7 @@ pub const ROLLOUT_FAILURES: Row = Row {
     shape: Shape::Counter,
     unit: "{request}",
     labels: &[],
-    about: "Requests about what a rollout cost that failed and are repeated; the log has the reason",
+    about: "Requests to the API, needed to report what a rollout cost, that failed and are repeated; the log has the reason",
 };
 
 pub const TABLE: &[Row] = &[

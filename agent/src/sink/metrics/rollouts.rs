@@ -27,7 +27,11 @@ pub const ROLLOUT_SETTLED: Row = Row {
         WORKLOAD_NAME,
         ("revision", "the revision that was rolled out"),
     ],
-    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet available, and no old pod for 30 s. On the active observer; with the other series of the rollout for at most 500 workloads, the latest. An observer that becomes active looks at the rollouts of the last hour again and has the time of its own look: a pipeline tells its rollout by the revision, or by a time before its start",
+    about: "Unix time at which the last rollout of the workload had settled: the new ReplicaSet was available, and no old pod had existed \
+            for 30 s. Only the active observer has this series. The series of rollouts exist for the 500 workloads with the latest \
+            rollouts. When another observer becomes active, it checks the rollouts of the last hour again, and the value is then the time \
+            of this check. A pipeline should therefore find its rollout by the revision, or accept only a time after the start of the \
+            rollout",
 };
 pub const ROLLOUT_PODS: Row = Row {
     name: "epitaph.rollout.pods",
@@ -39,10 +43,12 @@ pub const ROLLOUT_PODS: Row = Row {
         WORKLOAD_NAME,
         (
             "state",
-            "all: replaced pods with a report; unclean: of these, terminated uncleanly; unknown: without a verdict on evidence; unobserved: their connections are not known, or only in part; missing: replaced pods without a report, no series where their number is not known",
+            "all: replaced pods with a report; unclean: pods of `all` with an unclean termination; unknown: pods of `all` without enough \
+             evidence for a verdict; unobserved: pods of `all` whose connections are not known, or known only in part; missing: replaced \
+             pods without a report, no series if their number is not known",
         ),
     ],
-    about: "Pods that the last rollout of the workload replaced, by their Epitaphs; no series where nothing is known of them",
+    about: "Pods that the last rollout of the workload replaced, counted from their Epitaphs; no series if nothing is known of these pods",
 };
 pub const ROLLOUT_CONNECTIONS: Row = Row {
     name: "epitaph.rollout.connections",
@@ -54,10 +60,11 @@ pub const ROLLOUT_CONNECTIONS: Row = Row {
         WORKLOAD_NAME,
         (
             "kind",
-            "refused, reset, cut: lost ones; undecided: whether a request was under way is not known",
+            "refused, reset, cut: lost connections; undecided: it is not known whether a request was under way",
         ),
     ],
-    about: "Lost connections of clients, at the pods that the last rollout replaced; 0 included; no series where those of no pod are known",
+    about: "Connections that clients lost at the pods that the last rollout replaced. The series exists also with the value 0; it is \
+            absent if the connections of no replaced pod are known",
 };
 
 struct Last {

@@ -367,9 +367,10 @@ fn the_documentation_lists_what_the_code_has() {
         "# Metrics\n\n\
          This page answers: which metrics are there, with which labels, and what does each count?\n\n\
          <!-- Generated from the code by `UPDATE_EXPECT=1 cargo test -p epitaph --lib metrics`; do not edit. -->\n\n\
-         The metrics are served at `/metrics`, and pushed by OTLP if a collector is configured. A counter of terminations appears with the\n\
-         first termination, and a container can crash before the first scrape: `increase` then sees nothing. An alert on a single\n\
-         termination compares a `_timestamp_seconds` with `time()`, as the rules in `deploy/alerts` do. Over OTLP the labels of a\n\
+         The agent serves the metrics at `/metrics`, and also pushes them by OTLP if a collector is configured. A counter of terminations \
+         appears\n\
+         with the first termination. If this first termination comes before the first scrape, `increase` does not count it. An alert on a single\n\
+         termination must therefore compare a metric `..._timestamp_seconds` with `time()`, as the rules in `deploy/alerts` do. Over OTLP the labels of a\n\
          workload are `k8s.namespace.name`, `epitaph.workload.kind` and\n\
          `epitaph.workload.name`.\n\n{}\n\
          Next: [the alerts and the dashboard](../deploy/alerts/README.md), which are made of these metrics.\n",

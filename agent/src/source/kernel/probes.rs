@@ -145,7 +145,8 @@ pub const PROBES: &[Probe] = &[
         tracepoint: "cgroup_mkdir",
         kind: Kind::CgroupMkdir,
         shows: "A new cgroup: a container, a pod or a systemd unit starts. The kernel marks the cgroup at once, so that no process in it is missed.",
-        without: "When a container or unit began; what begins and terminates between two scans of the cgroups can be missed.",
+        without: "When a container or unit began. A container or unit that begins and terminates between two scans of the cgroups can be \
+                  missed.",
         variants: &[one("cgroup_mkdir", &[Pointer, Pointer], &[CGROUP])],
     },
     Probe {
@@ -175,8 +176,8 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: "mark_victim",
         kind: Kind::OomVictim,
-        shows: "The OOM killer chose the process.",
-        without: "Whether a SIGKILL was the OOM killer's, and which process it ended.",
+        shows: "The OOM killer chose a process of a container or unit.",
+        without: "Whether a SIGKILL came from the OOM killer, and which process it ended.",
         variants: &[
             one("mark_victim_task", &[Pointer], &[TASK]),
             one("mark_victim_pid", &[Value], &[]),
@@ -212,7 +213,8 @@ pub const PROBES: &[Probe] = &[
         tracepoint: SEND_RESET,
         kind: Kind::Tcp,
         shows: "TCP resets that this machine sends: a client was refused, or an open connection was reset. Before Linux 6.10 the tracepoint does not show refused clients; the functions tcp_v4_send_reset and tcp_v6_send_reset show them there.",
-        without: "Clients that were refused, or reset by the server. Where only clients of this machine are seen, the traffic of a container that closes a listener is `unknown`.",
+        without: "Clients that were refused, or reset by the server. If only clients of this machine are seen, the traffic of a container \
+                  that closes a listener is `unknown`.",
         variants: &[
             one(
                 "tcp_send_reset_reason",
@@ -236,7 +238,7 @@ pub const PROBES: &[Probe] = &[
     Probe {
         tracepoint: ERROR_REPORT,
         kind: Kind::Tcp,
-        shows: "The error that a client on this machine got, such as ECONNREFUSED, also by ICMP.",
+        shows: "The error that a client on this machine got, such as ECONNREFUSED, also if the error came by ICMP.",
         without: "Connections that kube-proxy or a firewall rejected. On Linux 5.10, which lacks the tracepoint, inet_sock_set_state shows the error with which a connection closes.",
         variants: &[one("inet_sk_error_report", &[Pointer], &[SOCKET, SOCKET_CGROUP])],
     },

@@ -64,7 +64,7 @@ pub const STORIES: &[Story] = &[
                     systemd-run --quiet --collect sh -c \"sleep 120; kill -CONT $shim\"
                     kill -STOP $shim",
                 ),
-                Act::UntilHeld("its status still has `app` as running"),
+                Act::UntilHeld("its status still shows `app` as running"),
             ],
         )
     },
@@ -88,7 +88,7 @@ END
                     mount --bind /usr/local/sbin/story-cni /usr/lib/cni/bridge",
                 ),
                 Act::Delete(None),
-                Act::UntilHeld("the stop of its sandbox is not done"),
+                Act::UntilHeld("its sandbox is not stopped yet"),
             ],
         )
     },
@@ -127,7 +127,7 @@ END
                 setsid sleep 110 </dev/null >/dev/null 2>&1 &",
             ),
             Act::Delete(None),
-            Act::UntilHeld("what is left are its volumes (held-by-volume), or an admission"),
+            Act::UntilHeld("either its volumes (held-by-volume) are not unmounted yet, or an admission webhook"),
         ],
     ),
     held(
@@ -147,7 +147,7 @@ END
                 setsid sleep 110 </dev/null >/dev/null 2>&1 &",
             ),
             Act::Delete(None),
-            Act::UntilHeld("its sandbox is gone; the kubelet has not given it up"),
+            Act::UntilHeld("its sandbox is gone; the kubelet has not finished its work for the pod"),
         ],
     ),
     held(
@@ -160,7 +160,7 @@ END
         },
         &[
             Act::Delete(None),
-            Act::UntilHeld("or admission refuses the kubelet's deletion"),
+            Act::UntilHeld("or an admission webhook or policy refuses the kubelet's deletion"),
             Act::Remove(refusing),
         ],
     ),

@@ -130,7 +130,7 @@ const TWISTED: Installed = Installed {
         "$DIR",
     ],
     ready: Ready::Listens,
-    documented: "SIGINT: clean shutdown; so is SIGTERM, which the manual page does not name.",
+    documented: "SIGINT and SIGTERM: clean shutdown. The manual page does not name SIGTERM.",
 };
 
 const CELERY: Installed = Installed {
@@ -171,7 +171,7 @@ const ERLANG: Installed = Installed {
         "spawn(fun() -> {ok, _} = gen_tcp:listen($PORT, [{ip, {127,0,0,1}}, {reuseaddr, true}]), receive after infinity -> ok end end).",
     ],
     ready: Ready::Listens,
-    documented: "SIGTERM: as init:stop/0, which takes down all applications.",
+    documented: "SIGTERM has the same effect as init:stop/0, which stops all applications.",
 };
 
 /// PID 1 raises the signal again after its shutdown, and exits with an error because that did not end it.
@@ -225,7 +225,7 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "puma-term",
-        "graceful stop as PID 1: the exception, which cannot end PID 1 by SIGTERM, makes it exit with 1",
+        "graceful stop as PID 1: SIGTERM cannot end PID 1, so the exception makes Puma exit with 1",
         PUMA,
         SIGTERM,
         RAISED_IN_VAIN,
@@ -252,13 +252,13 @@ pub static STORIES: &[Story] = &[
     server(
         "puma-int",
         "graceful stop",
-        PUMA.documented("INT: graceful stop, as Ctrl-C."),
+        PUMA.documented("INT, which Ctrl-C sends: graceful stop."),
         SIGINT,
         clean(&["The container runtime sent SIGINT to PID 1 `puma`, the handler ran, and the process exited with code 0"]),
     ),
     not_pid_1(server(
         "puma-not-pid-1",
-        "graceful stop, in the host's pid namespace: the exception ends it by SIGTERM",
+        "graceful stop, in the host's pid namespace: the exception ends Puma by SIGTERM",
         PUMA,
         SIGTERM,
         Expected {
@@ -324,7 +324,7 @@ pub static STORIES: &[Story] = &[
     ),
     not_pid_1(server(
         "twisted-not-pid-1",
-        "clean shutdown in the host's pid namespace, which then raises the signal again",
+        "clean shutdown in the host's pid namespace; Twisted then raises the signal again",
         TWISTED,
         SIGTERM,
         Expected {

@@ -130,7 +130,7 @@ pub const JAVA: Installed = Installed {
     configuration: &[],
     command: &["/usr/bin/java", "-m", "java.rmi/sun.rmi.registry.RegistryImpl", "$PORT"],
     ready: Ready::Listens,
-    documented: "SIGTERM, SIGINT, SIGHUP: shutdown hooks run, exit code 128 + signal number.",
+    documented: "SIGTERM, SIGINT, SIGHUP: Java runs the shutdown hooks and exits with 128 + the signal number.",
 };
 
 pub static STORIES: &[Story] = &[
@@ -258,7 +258,7 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "haproxy-int",
-        "hard stop, and the worker's code",
+        "hard stop; the exit code is the worker's",
         HAPROXY_LOADED,
         SIGINT,
         Expected {

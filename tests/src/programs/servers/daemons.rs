@@ -54,7 +54,7 @@ const SQUID: Installed = Installed {
         "chown proxy $DIR; exec /usr/sbin/squid --foreground -YC -f $DIR/squid.conf",
     ],
     ready: Ready::Listens,
-    documented: "SIGTERM: shutdown pending until all active sockets are closed, at most shutdown_lifetime.",
+    documented: "SIGTERM: shuts down when all active sockets are closed, or after shutdown_lifetime at the latest.",
 };
 
 const VARNISH: Installed = Installed {

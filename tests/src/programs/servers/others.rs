@@ -112,7 +112,7 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "nats-term",
-        "graceful stop, and code 1",
+        "graceful stop; the exit code is 1",
         NATS,
         SIGTERM,
         unclean(End::Code(1), "nonzero-exit", &["SIGTERM", "exited with code 1"], &["log"]),
@@ -144,7 +144,7 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "etcd-early",
-        "SIGTERM before it has joined its cluster, when it has no handler yet",
+        "SIGTERM before etcd has joined its cluster; etcd has no handler yet",
         Installed {
             command: &[
                 "/usr/bin/etcd",
@@ -184,7 +184,7 @@ pub static STORIES: &[Story] = &[
     ),
     server(
         "pgbouncer-term",
-        "immediate shutdown, and code 1",
+        "immediate shutdown; the exit code is 1",
         PGBOUNCER,
         SIGTERM,
         unclean(End::Code(1), "nonzero-exit", &["SIGTERM", "exited with code 1"], &["log"]),
@@ -192,7 +192,8 @@ pub static STORIES: &[Story] = &[
     server(
         "pgbouncer-int",
         "safe shutdown",
-        PGBOUNCER.documented("SIGINT: safe shutdown, as PAUSE and SHUTDOWN: waits for the queries under way."),
+        PGBOUNCER
+            .documented("SIGINT: safe shutdown, like the commands PAUSE and SHUTDOWN; waits for queries that are under way."),
         SIGINT,
         clean(&["The container runtime sent SIGINT to PID 1 `pgbouncer`, the handler ran, and the process exited with code 0"]),
     ),

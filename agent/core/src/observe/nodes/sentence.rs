@@ -255,7 +255,7 @@ pub(super) fn left_behind(node: &NodeIdentity, set: TaintOf, since: Duration) ->
         TaintOf::Unseen => format!("node `{name}` has been ready for at least {since} and has the taint out-of-service"),
     };
     let text = format!(
-        "{still}: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away"
+        "{still}: with the effect NoExecute the taint evicts pods and keeps new pods away, with NoSchedule the taint keeps new pods away"
     );
     Loss::TaintLeftBehind.judged(text, unfence(node))
 }
@@ -280,15 +280,18 @@ pub(super) fn duplicate(
         (until, format!("at least {both}"))
     };
     let text = format!(
-        "node `{}` came back with the same boot: it was paused or cut off. The old pod `{}` may have run there until {until}; its \
-         replacement `{}` on `{}` ran from {}: both may have run for {both}",
+        "node `{}` came back with the same boot: the node had been paused or cut off. The old pod `{}` may have run there until {until}; \
+         its \
+         replacement `{}` on `{}` ran from {}: both pods may have run for {both}",
         node.name,
         pod.name,
         by.name,
         by.node,
         before(began)
     );
-    let remedy = format!("check what both wrote in that time ({both}); power a lost node off before its pods are replaced");
+    let remedy = format!(
+        "check what both pods wrote in that time ({both}); in future, power a lost node off before its pods are replaced"
+    );
     Loss::DuplicateRun.judged(text, remedy)
 }
 
@@ -301,7 +304,7 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         driver_error(at)
     );
     let remedy = format!(
-        "the volume is detached now; for the cause: the log of the external-attacher of {}, VolumeAttachment {}",
+        "the volume is detached now; to find the cause, read the log of the external-attacher of {}, and the VolumeAttachment {}",
         at.attacher, at.name
     );
     Loss::StuckByVolume.judged(text, remedy)

@@ -36,35 +36,37 @@ pub struct NodeEpitaphReport {
     pub event: String,
     /// Name of the node.
     pub node: String,
-    /// UID of the Node object; absent where the node's own agent reports.
+    /// UID of the Node object; absent in a report of the node's own agent.
     pub node_uid: Option<String>,
-    /// The boot that ended.
+    /// The id of the boot that ended.
     pub boot_id: Option<String>,
-    /// Of a shutdown: `poweroff`, `reboot` and so on, where known.
+    /// For a shutdown: its kind, such as `power-off` or `reboot`, if known.
     pub kind: Option<String>,
-    /// The verdict in one word, such as `graceful` or `truncated`: `epitaph explain` and docs/verdicts.md have each.
+    /// The verdict in one word, such as `graceful` or `truncated`. `epitaph explain VERDICT` explains it.
     pub verdict: String,
     /// Whether pods may have been harmed.
     pub unclean: bool,
     /// What happened, in one sentence.
     pub sentence: String,
-    /// What to change, or to do.
+    /// What to do now, or to change so that it does not happen again.
     pub remedy: Option<String>,
-    /// The first evidence, RFC 3339.
+    /// The time of the first evidence, RFC 3339.
     pub began: String,
-    /// The last evidence, RFC 3339.
+    /// The time of the last evidence, RFC 3339.
     pub ended: String,
-    /// From the first to the last evidence.
+    /// Duration from the first to the last evidence.
     pub took: String,
-    /// Pods that the shutdown ended; of a loss, pods whose termination the node could not complete.
+    /// For a shutdown: number of pods on the node. For a loss: number of pods whose termination the node could not complete.
     pub pods: Option<u64>,
-    /// Of a shutdown: connections that clients lost by it; absent where none was observed and some may have been missed.
+    /// For a shutdown: connections that clients lost. Absent if no lost connection was observed but some may have been missed.
     pub lost_connections: Option<u64>,
-    /// Of a shutdown: pods that were started on the node within it; absent where none was seen.
+    /// For a shutdown: more connections may have been lost than `lostConnections` says. Absent if that number is exact.
+    pub lost_connections_at_least: Option<bool>,
+    /// For a shutdown: number of pods that were started on the node during the shutdown. Absent if none was seen.
     pub pods_started: Option<u64>,
-    /// The trace.
+    /// The id of the trace.
     pub trace_id: String,
-    /// Evidence that is missing or was lost.
+    /// Which evidence is missing or was lost.
     pub gaps: Vec<String>,
 }
 
@@ -100,6 +102,7 @@ impl NodeEpitaph {
             took: took(shutdown.end, shutdown.begin),
             pods: (!of.pods).then(|| shutdown.pods.len() as u64 + shutdown.unlisted.more),
             lost_connections: shutdown.loss().known(),
+            lost_connections_at_least: shutdown.loss().is_least.then_some(true),
             pods_started: Some(shutdown.started().count() as u64).filter(|count| *count > 0),
             trace_id: id::node_trace_id(&shutdown.key).to_string(),
             gaps: gaps.into_iter().flatten().collect(),
@@ -131,6 +134,7 @@ impl NodeEpitaph {
             took: took(lost.end.at, lost.begin.at),
             pods: Some(lost.pods.stuck as u64),
             lost_connections: None,
+            lost_connections_at_least: None,
             pods_started: None,
             trace_id: id::node_loss_trace_id(&node.uid, lost.key.transition).to_string(),
             gaps: [partial, unwatched].into_iter().flatten().collect(),

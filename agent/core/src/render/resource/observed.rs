@@ -20,7 +20,7 @@ const TEXT: usize = 512;
 /// The same where the field is still too large.
 const SHORT_TEXT: usize = 96;
 
-/// What the observer saw, where it explains something: the replacement, the removal from each Service, the loss of the node.
+/// What the observer saw: the replacement of the pod, its removal from each Service, the loss of its node. Absent if it explains nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -33,35 +33,35 @@ pub struct EpitaphObserved {
     pub loss: Option<EpitaphLoss>,
 }
 
-/// A replacement.
+/// The pod that replaced another pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphReplacement {
-    /// Name of the pod.
+    /// Name of the replacement pod.
     pub pod: String,
-    /// Node of the pod.
+    /// Node of the replacement pod.
     pub node: String,
-    /// When the pod was created.
+    /// When the replacement pod was created.
     pub created: String,
-    /// When the pod became ready; absent where it did not.
+    /// When the replacement pod became ready; absent if it did not become ready.
     pub ready: Option<String>,
 }
 
-/// The removal from one Service.
+/// The removal of the pod from one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphEndpoint {
     /// Name of the Service.
     pub service: String,
-    /// When the endpoint was first seen terminating or not ready.
+    /// When the pod's endpoint was first seen terminating or not ready.
     pub begin: String,
-    /// When the endpoint was in no EndpointSlice any more.
+    /// When the pod's endpoint was in no EndpointSlice any more.
     pub removed: String,
-    /// From the first to the second.
+    /// Duration from `begin` to `removed`.
     pub took: String,
-    /// When the endpoint stopped being ready, or was gone.
+    /// When the pod's endpoint stopped being ready, or was gone.
     pub ready_until: Option<String>,
 }
 
@@ -70,13 +70,13 @@ pub struct EpitaphEndpoint {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EpitaphLoss {
-    /// The verdict in one word.
+    /// The verdict on the loss in one word, such as `lost`.
     pub verdict: String,
     /// What happened, in one sentence.
     pub sentence: String,
     /// What to do.
     pub remedy: Option<String>,
-    /// The trace of the loss.
+    /// The id of the loss's trace.
     pub trace_id: String,
 }
 

@@ -30,7 +30,7 @@ fn the_chart_has_the_schema_of_the_types() {
             "additionalPrinterColumns": columns(),
             "schema": {"openAPIV3Schema": {
                 "type": "object",
-                "description": "How a pod terminated, or the containers of a pod that lives on. Written by the agent of the pod's node.",
+                "description": "How a pod terminated, or how the containers of a pod that lives on terminated. The agent of the pod's node writes this object.",
                 "required": ["report"],
                 "properties": {
                     "apiVersion": {"type": "string"},
@@ -62,16 +62,16 @@ fn the_chart_has_the_schema_of_nodes() {
             "storage": true,
             "additionalPrinterColumns": [
                 column("Node", ".report.node", "string", "Name of the node."),
-                column("Event", ".report.event", "string", "Shutdown or loss."),
+                column("Event", ".report.event", "string", "What happened to the node: Shutdown or Loss."),
                 column("Verdict", ".report.verdict", "string", "The verdict in one word."),
-                column("Pods", ".report.pods", "integer", "Pods that it ended, or that hung. Empty: not known."),
-                column("Took", ".report.took", "string", "From the first to the last evidence."),
-                column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+                column("Pods", ".report.pods", "integer", "Pods on the node at its shutdown, or pods that a lost node could not terminate. Empty: not known."),
+                column("Took", ".report.took", "string", "Duration from the first to the last evidence."),
+                column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created."),
                 sentence,
             ],
             "schema": {"openAPIV3Schema": {
                 "type": "object",
-                "description": "A shutdown of a node, written by the node's agent, or its loss, written by the observer.",
+                "description": "A shutdown or a loss of a node. The node's agent writes the object of a shutdown, the observer writes the object of a loss.",
                 "required": ["report"],
                 "properties": {
                     "apiVersion": {"type": "string"},
@@ -94,14 +94,14 @@ fn columns() -> Value {
         "Kubectl",
         ".report.kubectlShows",
         "string",
-        "What kubectl shows of an exit, where the kernel recorded something else.",
+        "What kubectl shows of an exit, if the kernel recorded another exit.",
     );
     shows["priority"] = 1.into();
     let mut at_least = column(
         "At-Least",
         ".report.connections.atLeast",
         "boolean",
-        "More connections may have been lost than column Lost has.",
+        "True: more connections may have been lost than the column Lost shows.",
     );
     at_least["priority"] = 1.into();
     let mut sentence = column("Sentence", ".report.sentence", "string", "What happened.");
@@ -118,10 +118,15 @@ fn columns() -> Value {
             "Took",
             ".report.took",
             "string",
-            "From the deletion request to the last exit."
+            "Duration from the deletion request to the last exit."
         ),
         column("Exit", ".report.exit", "string", "How the main process exited."),
-        column("Age", ".metadata.creationTimestamp", "date", "Since the object was created."),
+        column(
+            "Age",
+            ".metadata.creationTimestamp",
+            "date",
+            "Time since the object was created."
+        ),
         at_least,
         shows,
         sentence,

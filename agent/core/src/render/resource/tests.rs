@@ -5,10 +5,11 @@ use super::make::{NAME, SHORT_NAME};
 use super::*;
 use super::{EpitaphEndpoint, EpitaphLoss, EpitaphObserved, EpitaphPod, EpitaphReplacement, Observed};
 use crate::fixtures::pods::{self, context, in_pod};
+use crate::fixtures::shutdowns;
 use crate::fixtures::terminations::{clean, ignored, observation};
 use crate::ids::ContainerId;
 use crate::pod::ContainerKind;
-use crate::report::{PodTermination, Report, Termination};
+use crate::report::{NodeShutdown, PodTermination, Report, Termination};
 use crate::text::escape;
 
 fn of_pod(p: PodTermination) -> Option<Epitaph> {
@@ -238,6 +239,18 @@ fn losses_that_were_seen_in_part_are_the_least() {
     assert_eq!(lost(&pod), (Some(0), false));
     pod.containers[0].facts.traffic.unseen.other_sockets = true;
     assert_eq!(lost(&pod), (None, true));
+}
+
+#[test]
+fn losses_of_a_shutdown_of_which_some_pods_are_not_known_are_the_least() {
+    let mut shutdown = shutdowns::lossy();
+    let lost = |shutdown: &NodeShutdown| {
+        let of = NodeEpitaph::of_shutdown(shutdown, "node-7").report;
+        (of.lost_connections, of.lost_connections_at_least)
+    };
+    assert_eq!(lost(&shutdown), (Some(12), None));
+    shutdown.facts.gaps.pods = true;
+    assert_eq!(lost(&shutdown), (Some(12), Some(true)));
 }
 
 /// Whatever is in the names, the object is small, and its text safe on a terminal.

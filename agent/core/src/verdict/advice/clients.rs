@@ -137,7 +137,7 @@ impl Missed {
                 (
                     fits,
                     format!(
-                        "; with the {stopping} of the shutdown, that {how} {own}{}",
+                        "; with the {stopping} of the shutdown, this sleep {how} {own}{}",
                         in_spec(context, grace)
                     ),
                 )

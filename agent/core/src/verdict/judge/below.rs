@@ -9,8 +9,8 @@ use crate::verdict::case::Case;
 #[rustfmt::skip]
 pub(super) const BELOW: &[Rule] = &[
     rule("The OOM killer chose another process of the container or unit", &[OomChild], kernel::oom_child_of_clean),
-    rule("A program with clients was killed, or a signal's default action ended it", &[OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], inside::killed_below),
-    rule("The sender of the stop signal also sent it to a process with the name of its parent: the default action ended that process", &[], inside::pool_below),
+    rule("A program with clients was killed, or the default action of a signal ended the program", &[OomChild, KilledByOther, DefaultAction, KilledAfterGrace, ForceKilled], inside::killed_below),
+    rule("The sender of the stop signal also sent it to a worker process, whose name is the name of its parent, and the default action of the signal ended the worker", &[], inside::pool_below),
 ];
 
 /// What is clean, if nothing below the main process was worse.

@@ -61,8 +61,9 @@ fn were_started(count: u64) -> String {
 pub(super) fn remedy(facts: &NodeShutdownFacts) -> Option<String> {
     if facts.loss().lost() > 0 {
         return Some(
-            "drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being ready \
-             at once; those of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's own remedy \
+            "drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being \
+             ready at once; the endpoints of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's \
+             own remedy \
              applies, too"
                 .to_owned(),
         );

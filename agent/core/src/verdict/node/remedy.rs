@@ -11,7 +11,8 @@ use crate::tolerances::BUS_APART;
 use crate::verdict::words::*;
 
 /// Of a shutdown that cut pods, where no better number is known.
-const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown";
+const RAISE: &str = "raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to the time that the named pods need, or shorten \
+                     the shutdown of these pods";
 
 pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
     let row = table::row(why.outcome());
@@ -21,8 +22,8 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::PlanCancelled => None,
         Why::Cancelled if !facts.may_have_ended_pods() => None,
         Why::Cancelled => Some(
-            "delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start \
-             them again"
+            "delete the pods that are Failed with the reason Terminated, if no controller replaces them: the kubelet does not start them \
+             again"
                 .to_owned(),
         ),
         Why::CutOff => Some(format!(
@@ -37,7 +38,8 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         )),
         Why::Truncated => of_truncated(facts),
         Why::Spoofed => Some(of_spoofed(facts)),
-        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal: the kubelet takes the lock only at its start".to_owned()),
+        Why::Unprotected(NoLock::Dropped) => Some("restart the kubelet after each spoofed signal, because the kubelet takes its lock only \
+                                                   when it starts".to_owned()),
         Why::Unprotected(NoLock::ZeroPeriods) => Some(
             "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet"
                 .to_owned(),
@@ -112,10 +114,10 @@ fn of_spoofed(facts: &NodeShutdownFacts) -> String {
         SignalSender::Other { pid, comm, unit, .. } => pid.is_some() || comm.is_some() || unit.is_some(),
     };
     let find = match facts.signs.spoofed.as_ref().is_some_and(|(_, sender)| is_known(sender)) {
-        true => "find the process that is named in the sentence, and who may use the system bus",
+        true => "find the process that the sentence names, and find out who may use the system bus",
         false => {
-            "the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time \
-             (the audit log has each process that was started)"
+            "the sender had left the bus before its process could be looked up: find out who may use the system bus, and who used it at \
+             that time (the audit log has each process that was started)"
         }
     };
     // The kubelet has its lock, or took a new one after a `false`.
@@ -123,7 +125,7 @@ fn of_spoofed(facts: &NodeShutdownFacts) -> String {
     let restart = if has_lock {
         ""
     } else {
-        "; restart the kubelet: it takes the lock only at its start"
+        "; restart the kubelet, because the kubelet takes its lock only when it starts"
     };
     format!("{find}{restart}")
 }
@@ -142,8 +144,8 @@ fn time_was_cut(facts: &NodeShutdownFacts) -> Option<String> {
     let released = facts.logind.kubelet_lock()?.released?;
     (released.since(delay.begin) + BUS_APART < config.needed()).then(|| {
         format!(
-            "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods \
-             ({}) and its pods were over",
+            "look at the log of the kubelet's service in that boot: the kubelet released its lock after {}, before its periods ({}) had \
+             passed and its pods had ended",
             seconds(released.since(delay.begin)),
             whole_seconds(config.needed())
         )

@@ -67,8 +67,8 @@ pub(super) fn without_a_request(case: &Case<'_>, cause: Cause) -> String {
             "after the listener closed; whether a deletion was requested is unknown: keep accepting {since} until clients stop connecting"
         ),
         _ => format!(
-            "after the listener closed, while no deletion request let the proxies send clients elsewhere: keep accepting {since} until \
-             clients stop connecting"
+            "after the listener closed; nobody had requested the pod's deletion, so proxies did not send the clients elsewhere: keep \
+             accepting {since} until clients stop connecting"
         ),
     }
 }
@@ -144,7 +144,7 @@ fn unobserved(case: &Case<'_>, exit: Exit, axis: TrafficAxis) -> Option<String> 
         UnseenTraffic {
             refused_before: true, ..
         } => format!(
-            "clients were refused before, longer ago than what counts without a stop of the {}",
+            "clients were refused before, but too long ago to count without a stop of the {}",
             subject(case)
         ),
         _ if !is_about_others => not_observed(""),

@@ -65,7 +65,9 @@ fn hook(case: &Case<'_>, context: &PodContext) -> Option<String> {
     let had = grace_of_hook(context, hook.run.end);
     let grace = had.map(|grace| format!(" of {}", whole_seconds(grace))).unwrap_or_default();
     let left = Spent::of(case).and_then(|spent| spent.left);
-    let left_it = left.map_or(String::new(), |left| format!(" and left {} for the shutdown", seconds(left)));
+    let left_it = left.map_or(String::new(), |left| {
+        format!(", which left {} for the shutdown", seconds(left))
+    });
     Some(match &hook.end {
         HookEnd::Cut => format!("the {name} was still running when the grace period{grace} ended{left_it}"),
         HookEnd::Failed => format!(

@@ -22,12 +22,14 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
             Some(unobserved) => format!("{unobserved} around that time"),
             None => "epitaph was not observing for part of that time".to_owned(),
         },
-        Missing::OverCap => "epitaph did not keep all of its evidence: too much came, or its memory for evidence was full".to_owned(),
+        Missing::OverCap => "epitaph did not keep all evidence: there was too much evidence, or epitaph's memory for evidence was \
+                             full".to_owned(),
         Missing::Lost(kinds) => format!("kernel records of {} were lost during the termination", records(kinds)),
-        Missing::StopLost => "kernel records of sent signals were lost before, and one of these may have been a stop signal".to_owned(),
+        Missing::StopLost => "kernel records of sent signals were lost before, and one of these signals may have been a stop \
+                              signal".to_owned(),
         Missing::NotRecorded => "the recording begins too late, and evidence from before its begin may be missing".to_owned(),
         Missing::Damaged => {
-            "a part of the journal or of the recording is damaged or was not written, and it may have had the evidence"
+            "a part of the journal or of the recording is damaged or was not written, and the evidence may have been in that part"
                 .to_owned()
         }
         Missing::Inactive(kinds) => format!("the probe for {} was not active", records(kinds)),
@@ -42,10 +44,12 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
         ),
         Missing::Sockets => sockets(case),
         Missing::EndBelow(comm, signal) if signal.is_fault() => {
-            format!("`{comm}`, a process below it that served clients, ended by {signal}, and whether another process sent that was not recorded")
+            format!("`{comm}`, a process below the main process that served clients, ended by {signal}, and it was not recorded whether \
+                     another process sent {signal}")
         }
         Missing::EndBelow(comm, signal) => format!(
-            "`{comm}`, a process below it that served clients, was terminated by {signal}; the sender of {signal}, and any earlier stop \
+            "`{comm}`, a process below the main process that served clients, was terminated by {signal}; the sender of {signal}, and any \
+             earlier stop \
              signal to `{comm}`, were not recorded"
         ),
         Missing::Job(comm) => job(case, *comm),
@@ -72,7 +76,8 @@ pub(super) fn unknown(case: &Case<'_>, missing: &Missing, who: &str) -> String {
                 .to_owned()
         }
         Missing::Name => {
-            "no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown".to_owned()
+            "no status of the pod named the container, so it is unknown whether the container is the sandbox, and which preStop hook it \
+             has".to_owned()
         }
     };
     format!("{status}{reason}")
@@ -84,7 +89,8 @@ fn sockets(case: &Case<'_>) -> String {
         false => super::inside::names_of_killed(case),
     };
     format!(
-        "{helpers} was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed"
+        "{helpers} was killed below the main process, and nothing shows whether the killed process was a program with connections: its \
+         sockets were not observed"
     )
 }
 
@@ -135,7 +141,7 @@ fn no_exit(case: &Case<'_>, open: Open, who: &str) -> String {
             None => "the node went down, and no exit was seen until then".to_owned(),
         },
         Open::TimelineCap => {
-            "more terminations were in progress than epitaph keeps, and this one had been idle the longest".to_owned()
+            "more terminations were in progress than epitaph keeps, and this termination had been idle the longest".to_owned()
         }
     };
     let stop = case

@@ -149,7 +149,7 @@ fn clients_of_a_pod_that_nobody_deleted() {
     of(Cause::EvictedNodePressure, "keep accepting after the stop signal");
     of(
         Cause::Deadline,
-        "while no deletion request let the proxies send clients elsewhere",
+        "nobody had requested the pod's deletion, so proxies did not send the clients elsewhere",
     );
 }
 

@@ -96,17 +96,20 @@ fn comparison(of: &Rollout) -> Option<String> {
     };
     if of.is_at_bound {
         return Some(
-            "Not comparable with the rollout before: of one of the two the observer may have removed Epitaphs.".to_owned(),
+            "Not comparable with the rollout before: the observer may have removed Epitaphs of one of the two rollouts."
+                .to_owned(),
         );
     }
     let Some((now, then)) = cost.mean_lost().zip(before.mean_lost()) else {
         return Some(
-            "Not comparable with the rollout before: of one of the two the connections of no pod are known.".to_owned(),
+            "Not comparable with the rollout before: for one of the two rollouts, the connections of no pod are known."
+                .to_owned(),
         );
     };
     if [cost, before].iter().any(|of| of.unknown_of_half().is_some()) {
         return Some(
-            "Not comparable with the rollout before: of one of the two the connections of half of the pods or more are not known."
+            "Not comparable with the rollout before: for one of the two rollouts, the connections of half of the pods or more are not \
+             known."
                 .to_owned(),
         );
     }
@@ -115,19 +118,20 @@ fn comparison(of: &Rollout) -> Option<String> {
     if at_least(cost) || at_least(before) {
         let least = cost.lost().unwrap_or(0) as f64 / cost.pods.max(1) as f64;
         return Some(match !at_least(before) && least > then {
-            true => format!("Worse than the rollout before: at least {least:.1} lost connections per pod, {then:.1} then."),
-            false => "Not comparable with the rollout before: of one of the two some pods lost connections, and how many more is not known."
+            true => format!("Worse than the rollout before: at least {least:.1} lost connections per pod now, {then:.1} before."),
+            false => "Not comparable with the rollout before: in one of the two rollouts, some pods may have lost more connections than \
+                      were counted."
                 .to_owned(),
         });
     }
     Some(match now.total_cmp(&then) {
         std::cmp::Ordering::Greater => {
-            format!("Worse than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
+            format!("Worse than the rollout before: {now:.1} lost connections per pod now, {then:.1} before.")
         }
         std::cmp::Ordering::Less => {
-            format!("Better than the rollout before: {now:.1} lost connections per pod, {then:.1} then.")
+            format!("Better than the rollout before: {now:.1} lost connections per pod now, {then:.1} before.")
         }
-        std::cmp::Ordering::Equal => format!("As the rollout before: {now:.1} lost connections per pod."),
+        std::cmp::Ordering::Equal => format!("Same as the rollout before: {now:.1} lost connections per pod."),
     })
 }
 
@@ -144,8 +148,8 @@ fn forecast(of: &Rollout) -> Option<String> {
         None => String::new(),
     };
     Some(format!(
-        "Forecast for the next rollout, of {}: {least} to {most} lost connections with today's settings{with_settings}; from the ends \
-         of {}.",
+        "Forecast for the next rollout, of {}: {least} to {most} lost connections with today's settings{with_settings}; calculated from {} \
+         of this rollout.",
         many(forecast.pods, "pod"),
         many(forecast.measured, "pod")
     ))
@@ -156,15 +160,15 @@ fn notes(of: &Rollout) -> Vec<String> {
     let mut notes = Vec::new();
     if of.cost.as_ref().is_none_or(|cost| cost.pods == 0) {
         notes.push(
-            "Either its pods still terminate, or their clean terminations are older than a day, or no agent runs on their nodes: `kubectl \
-             epitaph doctor`."
+            "Either the replaced pods still terminate, or their clean terminations are older than a day, or no agent runs on their nodes: \
+             run `kubectl epitaph doctor`."
                 .to_owned(),
         );
     }
     if of.is_at_bound {
         notes.push(format!(
-            "The namespace has {MOST} Epitaphs or more. Beyond that number, unless it is configured otherwise, the observer removes the oldest \
-             clean ones, also of this rollout."
+            "The namespace has {MOST} Epitaphs or more. Beyond that number (the default), the observer removes the oldest clean Epitaphs, \
+             perhaps also some of this rollout."
         ));
     }
     let Some(cost) = &of.cost else { return notes };

@@ -186,7 +186,7 @@ fn no_report_is_not_no_loss() {
         "lost connections       unknown",
         "  refused              unknown",
         "Without a report: web-1, web-2.",
-        "Not comparable with the rollout before: of one of the two the connections of no\npod are known.",
+        "Not comparable with the rollout before: for one of the two rollouts, the\nconnections of no pod are known.",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -294,7 +294,7 @@ fn an_incomplete_number_of_pods_without_a_report_is_named_as_such() {
     for part in [
         "without a report       1 or more ",
         "How many pods have no report is not known: the rollout has reports of 4 pods; it replaced at most 12.",
-        "Not comparable with the rollout before: of one of the two the connections of half of the pods or more are not known.",
+        "Not comparable with the rollout before: for one of the two rollouts, the connections of half of the pods or more are not known.",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

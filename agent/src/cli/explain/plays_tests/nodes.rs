@@ -23,21 +23,21 @@ pub const MEASURED: &[[&str; 5]] = &[
 pub const ON_THE_CLUSTER: &[[&str; 5]] = &[
     [
         "refused-connections",
-        "the preStop sleep that the advice names: 25 s by kube-proxy's iptables mode, 19 s by nftables; clients lost 781 and 643 connections before, none after",
+        "the preStop sleep that the advice names was set: 25 s with kube-proxy in iptables mode, 19 s in nftables mode. Clients lost 781 and 643 connections before, and none after",
         "clean",
         "placed",
         "rollouts.rs",
     ],
     [
         "unprotected",
-        "the drop-in of logind.conf that `epitaph doctor` names, then a restart of systemd-logind and the kubelet",
+        "the drop-in file of logind.conf that `epitaph doctor` names was changed, and systemd-logind and the kubelet were restarted",
         "graceful",
         "drop-in",
         "node_shutdown/mod.rs",
     ],
     [
         "spoofed",
-        "a restart of the kubelet after the spoofed signal: the next shutdown waits for the pods",
+        "the kubelet was restarted after the spoofed signal: the next shutdown then waited for the pods",
         "graceful",
         "spoofed",
         "node_shutdown/mod.rs",

@@ -101,7 +101,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "blocked",
         "unblock the signal",
-        "the signal is not blocked, and its handler exits with 0",
+        "the program does not block the signal, and its handler of the signal exits with 0",
         "handler-exits-0",
     ),
     other(
@@ -113,13 +113,13 @@ pub const PLAYS: &[Play] = &[
     play(
         "frozen",
         "thaw the cgroup before the stop",
-        "the cgroup runs",
+        "the cgroup is not frozen",
         "handler-exits-0",
     ),
     play(
         "stopped-by-a-debugger",
         "continue the process (SIGCONT) before the stop",
-        "the process runs",
+        "the process is not stopped",
         "handler-exits-0",
     ),
     play(
@@ -131,7 +131,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "held-in-the-kernel",
         "find what kept the process from running",
-        "the process waits for a second only",
+        "the process waits in the kernel for one second only",
         "held-for-a-moment",
     ),
     play(
@@ -153,7 +153,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "node-without-handler",
         "run a small init such as tini",
-        "tini is PID 1: the process ends at once, and work in flight is lost",
+        "tini is PID 1: the signal now ends the program at once, and work in flight is lost",
         "node-below-tini",
     ),
     play("tini-ignored", "handle SIGTERM in", BELOW, "tini-exits-143"),
@@ -167,7 +167,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "tini-idle-pool",
         "also that of its other processes",
-        "the program has a handler, which finishes the work of its pool",
+        "the program has a handler, which finishes the work of all processes of its pool",
         "tini-pool",
     ),
     other("tini-shell", "start the program with `exec`", EXEC, "tini-exits-143"),
@@ -312,7 +312,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "unit-mixed",
         "`KillMode=control-group`",
-        "systemd sends the signal to all processes",
+        "systemd sends the stop signal to all processes of the unit",
         "unit-control-group",
     ),
     play(
@@ -324,13 +324,13 @@ pub const PLAYS: &[Play] = &[
     play(
         "unit-pool",
         "set `KillMode=mixed` in the unit",
-        "systemd sends SIGQUIT, at which the program finishes the work of its pool, to the program alone",
+        "systemd sends SIGQUIT to the main process alone, which then finishes the work of its pool",
         "unit-pool-mixed",
     ),
     play(
         "tini-group-pool",
         "tini without `-g`",
-        "tini signals the program alone",
+        "tini sends the stop signal to its child alone",
         "tini-pool",
     ),
     other(
@@ -348,7 +348,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "unit-refuses",
         "a socket unit keeps the listener open",
-        "systemd has the listener (a socket unit)",
+        "systemd holds the listener (a socket unit)",
         "unit-with-a-socket-unit",
     ),
     play(
@@ -378,7 +378,7 @@ pub const PLAYS: &[Play] = &[
     play(
         "refused-by-seccomp",
         "allow it in the seccomp filter",
-        "the filter allows the call",
+        "the seccomp filter allows the system call",
         "allowed-by-seccomp",
     ),
     other(
@@ -390,19 +390,19 @@ pub const PLAYS: &[Play] = &[
     play(
         "oom",
         "memory limit",
-        "the limit is above what the program takes",
+        "the memory limit is higher than the program's use",
         "memory-enough",
     ),
     other(
         "oom-child",
         "memory limit",
-        "the limit is above what the program takes",
+        "the memory limit is higher than the program's use",
         "memory-enough",
     ),
     other(
         "oom-child-hidden",
         "memory limit",
-        "the limit is above what the program takes",
+        "the memory limit is higher than the program's use",
         "memory-enough",
     ),
     play("unit-default-action", "install a handler", HANDLER, "unit-handler"),
@@ -439,31 +439,31 @@ pub const PLAYS: &[Play] = &[
     other(
         "idle-keep-alive",
         "ends each connection with shutdown(2) before the exit",
-        "the server ends its kept connections before its exit",
+        "the server ends its keep-alive connections before its exit",
         "load-accept-and-drain-kept",
     ),
     agreed(
         "raises-as-pid-1",
         "exit with 0 in PID 1 `victim` after the shutdown",
-        "the program exits with 0: the verdict stays, and its exit code agrees",
+        "the program exits with 0: the verdict stays `clean`, and the exit code now shows a clean exit, too",
         "handler-exits-0",
     ),
     agreed(
         "raises-as-pid-1",
         "run a small init such as tini",
-        "tini is PID 1, and exits with 143: the verdict stays, and its exit code agrees",
+        "tini is PID 1 and exits with 143: the verdict stays `clean`, and the exit code now shows a clean exit, too",
         "tini-reraise",
     ),
     shown(
         "oom-child-hidden",
         "exit with an error if such a process fails",
-        "the first process exits with an error: the failure stays, and its exit code shows it",
+        "the first process exits with an error: the OOM kill still happens, and the exit code now shows a failure",
         "oom-child",
     ),
     shown(
         "cut-below-a-shell-that-cleans-up",
         "in a shell: `exit $?`",
-        "the shell ends with `exit $?`: the failure stays, and its exit code shows it",
+        "the shell ends with `exit $?`: the program still fails, and the shell's exit code now shows the failure",
         "cut-below-a-shell",
     ),
 ];

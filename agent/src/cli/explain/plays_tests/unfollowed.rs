@@ -1,8 +1,9 @@
 //! What no recording follows, with the reasons.
 
-const OWN_FAULT: &str = "the remedy is in the program, and its log or core dump has the reason";
+const OWN_FAULT: &str =
+    "no recording, because the fault is in the program itself: the log or the core dump of the program shows what to change";
 
-const AFTER: &str = "it is what a remedy leads to, and its own remedy is followed for another program";
+const AFTER: &str = "recorded after a remedy had been followed; the remedy that it gets itself is tested with another program";
 
 /// Stories whose remedy no story follows, each with the reason.
 pub const NOT_PLAYED: &[(&str, &str)] = &[
@@ -17,7 +18,7 @@ pub const NOT_PLAYED: &[(&str, &str)] = &[
     ("parallel-gives-time", AFTER),
     (
         "never-acknowledged",
-        "the remedy is on the way to the clients, and no story has one that can be mended",
+        "no recording, because the fault is in the network to the clients, and no test repairs a network",
     ),
 ];
 
@@ -32,7 +33,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "not played in the demo, because the remedy is a setting of a pod, of the program that deletes the pod, or of the kubelet; tests on a real cluster and tests with written timelines have the verdicts before and after",
+        "no recording, because the remedy is about a pod, the kubelet, or the program that deletes the pod. Tests on a real cluster and tests with events written by hand check the verdicts before and after",
         &[
             "mend-the-probe",
             "shorten-the-hook-and-ask-for-more",
@@ -57,7 +58,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the shutdown of a machine: its stories play what was before, in a virtual machine",
+        "no recording after the remedy, because it is about the shutdown of a whole machine. Tests in a virtual machine check the verdict before the remedy",
         &[
             "stop-before-the-shutdown",
             "raise-timeout-stop-sec-at-the-shutdown",
@@ -65,15 +66,15 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "systemd's own wait, of which text timelines have the verdicts before and after: the systemd of the stories is that of the main process alone",
+        "no recording, because in all recordings with systemd the time that systemd waits ends for the main process only. Tests with events written by hand check the verdicts before and after",
         &["raise-timeout-stop-sec-below"],
     ),
     (
-        "the kernel of the recordings does not record the signal of a timer: `handle-the-timer-or-find-the-sender` is followed, which asks for the same",
+        "no recording, because the kernel on which the recordings were made does not report the signal of a timer. The remedy `handle-the-timer-or-find-the-sender` asks for the same change and has a recording",
         &["handle-the-timer"],
     ),
     (
-        "the evidence is missing: the program has no fault that is known, and the remedy is for Epitaph, the node or the search",
+        "no recording, because evidence is missing and no fault of the program is known: the remedy changes Epitaph or the node, or names where to search",
         &[
             "nothing-to-fix",
             "keep-epitaph-running",
@@ -97,7 +98,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "whoever killed it is found by name, and not by a setting: `use-the-stop-command` is followed for all of them",
+        "no recording, because the remedy is to find out what caused the kill, and changes no setting. The similar remedy `use-the-stop-command` has recordings",
         &[
             "find-who-killed-the-program",
             "find-who-killed-below",
@@ -105,7 +106,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a remedy with the same words is followed for the first process, or for clients whose time was measured",
+        "no recording, because another remedy asks for the same change and has recordings: for the first process, or for clients whose time was measured",
         &[
             "wait-for-what-served-clients",
             "socket-unit-for-new-peers",
@@ -116,7 +117,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it names what to look for on the node or on the way to the clients, and no setting",
+        "no recording, because the remedy names what to search for on the node or in the network to the clients, and changes no setting",
         &[
             "find-what-holds-the-process",
             "find-what-took-the-way",
@@ -124,7 +125,7 @@ pub const UNFOLLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the daemons run in `cargo xtask test oom` only",
+        "no recording, because the daemons that kill before memory has run out (systemd-oomd, earlyoom, nohang) run only in the test `cargo xtask test oom`",
         &[
             "raise-the-memory-limit-by-the-daemons-log",
             "more-memory-for-the-program",

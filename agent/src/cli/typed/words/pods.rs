@@ -5,13 +5,15 @@ use super::{DELETED, HELD, Word};
 pub(super) const PODS: &[Word] = &[
     Word {
         names: &["OOMKilled", "OOM", "oom-kill", "out of memory", "oom killer"],
-        meaning: "The OOM killer killed a process of the container: perhaps not the main process, and perhaps long before the container \
-                  exited: the reason stays in the status once any process was killed. A kill of the main process can also be missing there.",
+        meaning: "The OOM killer killed a process of the container. This may not have been the main process, and it may have happened long \
+                  before the container exited, because the reason stays in the pod's status once any process was killed. The reason can \
+                  also be missing although the main process was killed.",
         verdicts: &["oom-killed", "oom-child"],
     },
     Word {
         names: &["unclean"],
-        meaning: "Not a verdict: a termination is unclean if its verdict says that work or requests of clients may have been lost. `epitaph \
+        meaning: "This is not a verdict. A termination is unclean if its verdict says that work or requests of clients may have been lost. \
+                  `epitaph \
                   explain` marks these verdicts with `!`.",
         verdicts: &[
             "oom-killed",
@@ -39,8 +41,8 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["Error"],
-        meaning: "The reason in a pod's status for every exit code other than 0, where no other reason is known; also for 143 of a clean shutdown. Look at the \
-                  exit code, which `epitaph explain` knows too.",
+        meaning: "The reason in a pod's status for every exit code other than 0, if no other reason is known. The code 143 of a clean \
+                  shutdown has this reason, too. Look at the exit code: `epitaph explain CODE` explains it.",
         verdicts: &[
             "nonzero-exit",
             "ignored-stop-signal",
@@ -61,8 +63,8 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["CrashLoopBackOff", "BackOff"],
-        meaning: "Not a termination: the container terminated again and again, also with exit code 0, and the kubelet waits before the next \
-                  start. `epitaph list` shows the terminations before the wait.",
+        meaning: "This is not a termination. The container terminated again and again, perhaps also with exit code 0, and the kubelet \
+                  waits before the next start. `epitaph list` shows the terminations before the wait.",
         verdicts: &[
             "nonzero-exit",
             "crashed",
@@ -91,7 +93,8 @@ pub(super) const PODS: &[Word] = &[
     Word {
         names: &["ECONNREFUSED", "connection refused", "connect: connection refused"],
         meaning: "No process listened at that address any more, or not yet; or kube-proxy or a firewall rejected the connection. \
-                  Whether this node's kernel shows all refused clients: `epitaph doctor --only observation`, line `probe tcp_send_reset`.",
+                  The line `probe tcp_send_reset` of `epitaph doctor --only observation` shows whether this node's kernel shows all \
+                  refused clients.",
         verdicts: &["refused-connections", "refused-new-peers", "proxy-rejected", "clean-exit"],
     },
     Word {
@@ -111,9 +114,10 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["Terminating"],
-        meaning: "Deletion was requested, and the pod still exists: a preStop hook or the shutdown takes its time, the stop signal was ignored \
-                  and the grace period runs, a process cannot be killed; or, after all containers have exited, the runtime, the sandbox, its network, \
-                  a volume or a finalizer holds the pod: `kubectl get events -A --field-selector reason=TerminationHeld` shows which.",
+        meaning: "Deletion was requested, and the pod still exists. While a container runs, the reason can be a preStop hook or a shutdown \
+                  that takes long, a stop signal that was ignored, or a process that cannot be killed. After all containers have exited, \
+                  the runtime, the sandbox, its network, a volume or a finalizer holds the pod: `kubectl get events -A --field-selector \
+                  reason=TerminationHeld` shows which of them.",
         verdicts: &[
             "ignored-stop-signal",
             "killed-after-grace",
@@ -137,8 +141,9 @@ pub(super) const PODS: &[Word] = &[
             "restarts in place",
             "restartPolicyRules",
         ],
-        meaning: "The pod restarted in place (Kubernetes 1.36): one container exited with a code of its restart rules, and the kubelet ended and removed all others. The exit code 137 \
-                  is the kubelet's own for each of them: it proves no SIGKILL.",
+        meaning: "The pod restarted in place (Kubernetes 1.36): one container exited with a code of its restart rules, and the kubelet \
+                  ended and removed all other containers. The kubelet gives each of these the exit code 137, which does not prove a \
+                  SIGKILL.",
         verdicts: &[
             "clean",
             "killed-after-grace",
@@ -151,9 +156,10 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["systemd-oomd", "earlyoom", "nohang", "oomd"],
-        meaning: "A daemon that kills processes before memory has run out: systemd-oomd by SIGKILL to a whole cgroup, earlyoom and nohang by SIGTERM \
-                  first. The kernel's OOM killer did nothing, so the pod's status normally has `Error` and 137 or 143; OOMKilled there is the mark of an earlier OOM kill. The sentence names the \
-                  daemon, and systemd-oomd's own reason.",
+        meaning: "A daemon that kills processes before memory has run out. systemd-oomd sends SIGKILL to a whole cgroup; earlyoom and \
+                  nohang first send SIGTERM. The kernel's OOM killer did nothing, so the pod's status normally has `Error` and 137 or 143. \
+                  If it has OOMKilled, this is from an earlier OOM kill. The sentence names the daemon, and for systemd-oomd also its \
+                  reason.",
         verdicts: &["oom-killed", "oom-child"],
     },
     Word {
@@ -166,18 +172,20 @@ pub(super) const PODS: &[Word] = &[
             "from-outside",
             "unattributed",
         ],
-        meaning: "What the victim of an OOM kill was, in `role`: `main`, the first process; `worker`, another process of the program with sockets of \
-                  clients; `helper`, one without; `process`, one whose sockets are not known; `exec-probe`, `pre-stop` and `exec-session`, which came \
-                  in from outside; `from-outside`, one of these three, where a shell does not show which; `unattributed`, where nothing shows whether \
-                  the program or a process from outside started it; `runtime`, the container runtime's own. If the victim came from outside, the \
+        meaning: "What the victim of an OOM kill was, in `role`. `main`: the first process. `worker`: another process of the program, with \
+                  sockets of clients. `helper`: another process of the program, without such sockets. `process`: another process, and it \
+                  is not known whether it had such sockets. `exec-probe`, `pre-stop`, `exec-session`: a process that came in from outside. \
+                  `from-outside`: one of these three, but a shell hides which one. `unattributed`: nothing shows whether the program or a \
+                  process from outside started it. `runtime`: the container runtime's own process. If the victim came from outside, the \
                   program itself lost nothing.",
         verdicts: &["oom-child", "oom-killed", "clean"],
     },
     Word {
         names: &["TerminationHeld", "FailedKillPod"],
-        meaning: "Events of a pod that is still Terminating although its containers have exited. TerminationHeld is epitaph's, and names the layer that \
-                  holds the pod. FailedKillPod is the kubelet's: the runtime could not end a container or the sandbox; the message names the step, \
-                  such as the network plugin's. `kubectl get events -A --field-selector reason=TerminationHeld` lists the pods.",
+        meaning: "Events of a pod that is still Terminating although its containers have exited. Epitaph writes TerminationHeld, which \
+                  names the layer that holds the pod. The kubelet writes FailedKillPod if the runtime could not end a container or the \
+                  sandbox; the message names the step that failed, such as the network plugin. `kubectl get events -A --field-selector \
+                  reason=TerminationHeld` lists the pods.",
         verdicts: HELD,
     },
     Word {
@@ -187,9 +195,10 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["terminationGracePeriodSeconds", "gracePeriodSeconds", "grace period", "grace"],
-        meaning: "The time from the deletion request to SIGKILL. `terminationGracePeriodSeconds` is the pod's own; `kubectl delete` and `kubectl drain` with \
-                  `--grace-period`, or an eviction with `deleteOptions.gracePeriodSeconds`, ask for another one, and `--force` for none. Where the request \
-                  asked for another one than the spec has, the sentence names both: a longer one in the spec then changes nothing.",
+        meaning: "The time from the deletion request to SIGKILL. `terminationGracePeriodSeconds` in the spec is the pod's own grace \
+                  period. A deletion can ask for another grace period: `kubectl delete` and `kubectl drain` with `--grace-period`, or an \
+                  eviction with `deleteOptions.gracePeriodSeconds`. `--force` asks for none. If the deletion asked for another grace \
+                  period than the spec has, the sentence names both. A longer grace period in the spec then changes nothing.",
         verdicts: &["killed-after-grace", "force-killed", "prestop-overran", "sidecar-starved"],
     },
     Word {
@@ -203,15 +212,17 @@ pub(super) const PODS: &[Word] = &[
             "aws-node-termination-handler",
             "node-termination-handler",
         ],
-        meaning: "Who removes the node of the pod, by an eviction or a deletion: ScaleDown is the cluster autoscaler's Event, Disrupted is Karpenter's. Each can \
-                  give less than the pod's own grace period: `--max-graceful-termination-sec`, `terminationGracePeriod` of a NodePool, \
+        meaning: "Who removes the node of the pod, by an eviction or a deletion. ScaleDown is the Event of the cluster autoscaler, and \
+                  Disrupted is the Event of Karpenter. Each of these programs can give less than the pod's own grace period: \
+                  `--max-graceful-termination-sec`, `terminationGracePeriod` of a NodePool, \
                   `--pod-termination-grace-period` of node-termination-handler.",
         verdicts: DELETED,
     },
     Word {
         names: &["stopSignal", "lifecycle.stopSignal", "ContainerStopSignals"],
         meaning: "The signal by which a container is asked to stop: `lifecycle.stopSignal` of the container (the feature gate ContainerStopSignals of API server \
-                  and kubelet; needs `spec.os.name`), otherwise `STOPSIGNAL` of its image, otherwise SIGTERM. Where the runtime sent another one, the sentence names both.",
+                  and kubelet; needs `spec.os.name`), otherwise `STOPSIGNAL` of its image, otherwise SIGTERM. If the runtime sent another \
+                  signal, the sentence names both signals.",
         verdicts: &["clean", "ignored-stop-signal", "default-action", "killed-after-grace"],
     },
     Word {
@@ -222,7 +233,8 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["disagrees", "kubectl shows", "wrong status"],
-        meaning: "The pod's status and the kernel's record of the exit differ. The sentence has both, after `kubectl shows`. The kernel's record is right: \
+        meaning: "The pod's status and the kernel's record of the exit differ. The sentence has both, in the part that begins with \
+                  `kubectl shows`. The kernel's record is right: \
                   `OOMKilled` stays in a status after an OOM kill of any process of the container, and 137 and 255 can stand for an exit that the kubelet \
                   did not observe.",
         verdicts: &["clean", "clean-exit", "nonzero-exit", "oom-child", "default-action"],
@@ -255,15 +267,16 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["Evicted", "Evict", "evictionHard", "evictionSoft", "eviction"],
-        meaning: "The kubelet evicted the pod because the node ran out of memory, disk or process ids, or the pod exceeded its ephemeral storage limit: the cause is \
-                  evicted-node-pressure. Other evictions have the causes evicted-api (`kubectl drain`, an autoscaler), evicted-taint and evicted-preempted.",
+        meaning: "The kubelet evicted the pod because the node ran out of memory, disk or process ids, or the pod exceeded its ephemeral \
+                  storage limit. The cause is evicted-node-pressure. Other evictions have the causes evicted-api (`kubectl drain`, an \
+                  autoscaler), evicted-taint and evicted-preempted.",
         verdicts: &["killed-after-grace", "ignored-stop-signal", "force-killed", "clean"],
     },
     Word {
         names: &["Terminated"],
-        meaning: "The state that `kubectl describe pod` shows for every container that has exited: look at its reason and exit code. As the \
-                  reason of a failed pod: the kubelet stopped the pod because the node was shutting down, the cause node-shutdown. A shell \
-                  prints the word for SIGTERM.",
+        meaning: "The state that `kubectl describe pod` shows for every container that has exited: look at its reason and exit code. As \
+                  the reason of a failed pod it means that the kubelet stopped the pod because the node was shutting down; the cause is \
+                  node-shutdown. A shell prints this word when SIGTERM has ended a program.",
         verdicts: &[
             "clean",
             "clean-exit",
@@ -276,13 +289,13 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["Preempting", "Preempted"],
-        meaning: "The pod gave way to a pod of higher priority: the cause evicted-preempted.",
+        meaning: "The pod gave way to a pod of higher priority. The cause is evicted-preempted.",
         verdicts: DELETED,
     },
     Word {
         names: &["Unhealthy"],
-        meaning: "An Event, not a termination: a probe failed. The kubelet restarts the container when the liveness or startup probe has failed often \
-                  enough: the causes liveness and startup.",
+        meaning: "An Event, not a termination: a probe failed. The kubelet restarts the container when the liveness or startup probe has \
+                  failed often enough. The cause is then liveness or startup.",
         verdicts: DELETED,
     },
     Word {
@@ -292,13 +305,13 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["preStop", "preStop hook", "lifecycle.preStop"],
-        meaning: "The command or request that the kubelet runs before the stop signal, within the grace period of the pod: what the hook takes is \
-                  missing for the shutdown.",
+        meaning: "The command or request that the kubelet runs before the stop signal, within the grace period of the pod. The time that \
+                  the hook takes is missing for the shutdown.",
         verdicts: &["prestop-overran", "prestop-failed", "killed-after-grace"],
     },
     Word {
         names: &["DeadlineExceeded"],
-        meaning: "The pod exceeded `activeDeadlineSeconds`: the cause deadline.",
+        meaning: "The pod exceeded `activeDeadlineSeconds`. The cause is deadline.",
         verdicts: &["killed-after-grace", "ignored-stop-signal", "default-action", "clean"],
     },
     Word {
@@ -308,13 +321,14 @@ pub(super) const PODS: &[Word] = &[
     },
     Word {
         names: &["Killing"],
-        meaning: "An Event of the kubelet: it is about to stop a container. Its message may have the reason, such as a failed probe, and says nothing \
-                  of how the container terminated.",
+        meaning: "An Event of the kubelet: it is about to stop a container. The message may have the reason, such as a failed probe. The \
+                  Event does not show how the container terminated.",
         verdicts: DELETED,
     },
     Word {
         names: &["finalizer", "finalizers"],
-        meaning: "A name in `metadata.finalizers`: the object stays after the containers have exited, until the controller of that name removes it.",
+        meaning: "A name in `metadata.finalizers`. The object stays after the containers have exited, until the controller that owns the \
+                  name removes it from the list.",
         verdicts: &["held-by-finalizer"],
     },
 ];

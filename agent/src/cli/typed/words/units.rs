@@ -5,8 +5,8 @@ use super::Word;
 pub(super) const UNITS: &[Word] = &[
     Word {
         names: &["core-dump", "dumped"],
-        meaning: "systemd's result of a unit: a signal that dumps core ended the main process: a fault or an abort of its own, or SIGQUIT or SIGABRT \
-                  from outside. `coredumpctl` shows the dump.",
+        meaning: "systemd's result of a unit: a signal that dumps core ended the main process. The signal came from a fault or an abort of \
+                  the process itself, or it was SIGQUIT or SIGABRT from outside. `coredumpctl` shows the dump.",
         verdicts: &["crashed", "default-action", "killed-by-other"],
     },
     Word {
@@ -41,14 +41,14 @@ pub(super) const UNITS: &[Word] = &[
     },
     Word {
         names: &["exit-code"],
-        meaning: "systemd's result of a unit: the main process exited with a code other than 0, which `systemctl status` shows \
-                  (`status=203/EXEC`) and `epitaph explain` knows.",
+        meaning: "systemd's result of a unit: the main process exited with a code other than 0. `systemctl status` shows the code (such as \
+                  `status=203/EXEC`), and `epitaph explain 203` explains it.",
         verdicts: &["nonzero-exit", "oom-child"],
     },
     Word {
         names: &["signal"],
-        meaning: "systemd's result of a unit: a signal ended the main process without a core dump; `systemctl status` shows which \
-                  (`status=9/KILL`), and `epitaph explain` knows it.",
+        meaning: "systemd's result of a unit: a signal ended the main process without a core dump. `systemctl status` shows the signal \
+                  (such as `status=9/KILL`), and `epitaph explain KILL` explains it.",
         verdicts: &[
             "oom-killed",
             "default-action",

@@ -18,9 +18,10 @@ pub struct Page {
 }
 
 /// Where the evidence of an alert about a workload is.
-const IN_THE_TRACE: &str = "The trace of the termination: root span `pod.termination VERDICT` or `container.stop VERDICT`, with the \
-     sentence, the remedy and the evidence. In Jaeger: *Service* of the workload, *Tags* `epitaph.unclean=true`, *Find Traces*. Without Jaeger: \
-     `kubectl -n NAMESPACE get events --field-selector reason=UncleanTermination`.";
+const IN_THE_TRACE: &str = "The trace of the termination. Its root span, `pod.termination VERDICT` or `container.stop VERDICT`, has the \
+                            sentence, the remedy and the evidence. In Jaeger, select the workload's *Service*, enter \
+                            `epitaph.unclean=true` in *Tags*, and press *Find Traces*. Without Jaeger, run `kubectl -n NAMESPACE get \
+                            events --field-selector reason=UncleanTermination`.";
 
 const PAGES: [Page; 16] = [
     Page {
@@ -36,30 +37,32 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphOutOfMemory",
-        means: "Memory ran out. With the label `verdict` the container terminated; without the label the main process survived the OOM \
-                kill of another process, and the alert names the node and the victim's role. Severity info: the victim was not a part of the program: the kubelet's exec probe, the preStop hook, an exec session, one of these three \
-                (`from-outside`), or the container runtime's own process. With `role=\"unattributed\"` (severity warning) the victim may be the \
-                program's, or may have come from outside.",
+        means: "Memory ran out. If the alert has the label `verdict`, the container terminated. Without this label, the main process \
+                survived the OOM kill of another process, and the alert names the node and the victim's role. With severity info, the \
+                victim was not a part of the program: it was the kubelet's exec probe, the preStop hook, an exec session, one of these \
+                three (`from-outside`), or the container runtime's own process. With `role=\"unattributed\"` (severity warning), the \
+                victim may be a part of the program, or may have come from outside.",
         proves: IN_THE_TRACE,
         to_do: &[
             "Compare the memory limit in the span's attributes with the workload's usage before the kill.",
             "Raise the memory limit, or reduce the need: heap size, caches, number of workers.",
-            "If the node ran out of memory and not the limit, look for pods without requests on the node.",
-            "`role=\"exec-probe\"`: a probe counts against the container's limit. Make its command smaller, use an HTTP or gRPC probe, or raise the \
-             limit: a probe that fails for memory restarts the container.",
+            "If the node ran out of memory although the container had not reached its limit, look for pods without memory requests on the \
+             node.",
+            "`role=\"exec-probe\"`: a probe counts against the container's limit. Make the probe's command smaller, use an HTTP or gRPC \
+             probe, or raise the limit: a probe that fails because of memory restarts the container.",
         ],
         silence: "Never for long: every OOM kill drops the requests in flight.",
     },
     Page {
         alert: "EpitaphStopSignalIgnored",
-        means: "The stop signal had no effect, so that the container runs until the grace period ends, and then is killed. The alert \
-                fires at the discarded signal, before the kill.",
+        means: "The stop signal had no effect, so the container runs until the grace period ends, and is then killed. The alert fires when \
+                the kernel discards the signal, before the kill.",
         proves: IN_THE_TRACE,
         to_do: &[
             "Find out which process is PID 1 of the container: the sentence names the process.",
-            "A shell as PID 1: start the program with `exec`. Any other program without a handler: run tini or dumb-init as PID 1, or \
-             install a handler.",
-            "Where the image's STOPSIGNAL is not the signal that the program handles, set the right one.",
+            "If PID 1 is a shell, start the program with `exec`. If PID 1 is another program without a handler, run tini or dumb-init as \
+             PID 1, or install a handler.",
+            "If the image's STOPSIGNAL is not the signal that the program handles, set the right signal.",
         ],
         silence: "Only for a workload that holds no connections and no state: each of its terminations takes the whole grace period.",
     },
@@ -68,25 +71,28 @@ const PAGES: [Page; 16] = [
         means: "The process was shutting down when the grace period ended, and was killed.",
         proves: IN_THE_TRACE,
         to_do: &[
-            "If `epitaph_workload_grace_cut_short_total` of the workload has increased, the pod has more in its spec than it got: change the setting \
-             of the program that deletes or evicts the pod (`--grace-period` of `kubectl drain`, `--max-graceful-termination-sec` of the cluster \
-             autoscaler, `terminationGracePeriod` of Karpenter's NodePool); the sentence names who asked, where that is known. docs/faq.md, *Why \
+            "If `epitaph_workload_grace_cut_short_total` of the workload has increased, the pod's spec has a longer grace period than the \
+             pod got. Change the setting of the program that deletes or evicts the pod (`--grace-period` of `kubectl drain`, \
+             `--max-graceful-termination-sec` of the cluster \
+             autoscaler, `terminationGracePeriod` of Karpenter's NodePool); the sentence names who asked for the shorter grace period, if \
+             that is known. docs/faq.md, *Why \
              was a container killed before its terminationGracePeriodSeconds had ended?*, lists everything that can shorten a grace period.",
             "Otherwise set terminationGracePeriodSeconds to the advised value: the alert's description and the metric \
              `epitaph_workload_advice_seconds{advice=\"grace-longer\"}` have the value.",
             "A sidecar that was killed needs the main containers to finish earlier, or a longer grace period.",
             "If the shutdown has no upper bound (long polls, queues), bound the shutdown inside the program.",
         ],
-        silence: "While the new grace period is being rolled out: the old pods still terminate with the old one.",
+        silence: "While the new grace period is being rolled out: the old pods still terminate with the old grace period.",
     },
     Page {
         alert: "EpitaphPreStopOverran",
-        means: "The preStop hook used up the grace period, so that the main process had about two seconds.",
-        proves: "The span `preStop` of the trace: the hook ran until the grace period had (nearly) ended. The sentence has both times.",
+        means: "The preStop hook used up the grace period, so the main process had only about two seconds.",
+        proves: "The span `preStop` of the trace: the hook ran until the grace period had (nearly) ended. The sentence has the hook's time \
+                 and the grace period.",
         to_do: &[
             "Shorten the hook: a `sleep` must be shorter than the grace period minus the time of the shutdown.",
-            "Or raise terminationGracePeriodSeconds to more than both need together.",
-            "A hook that hangs waits for something that is gone already: give its command a timeout.",
+            "Or raise terminationGracePeriodSeconds to more than the hook and the shutdown need together.",
+            "A hook that hangs often waits for something that is already gone: give the hook's command a timeout.",
         ],
         silence: "While the corrected hook is being rolled out.",
     },
@@ -94,12 +100,13 @@ const PAGES: [Page; 16] = [
         alert: "EpitaphStuckTerminating",
         means: "A container of a deleted pod still runs long after the grace period. The pod stays `Terminating`, its volumes stay \
                 attached, and a StatefulSet cannot start the replacement.",
-        proves: "The Event `TerminationStuck` on the pod, and the container's processes on the node. The trace follows at the exit.",
+        proves: "The Event `TerminationStuck` on the pod, and the container's processes on the node. The trace follows when the container \
+                 exits.",
         to_do: &[
             "If the pod has the Event `TerminationHeld`, its main processes have exited: the Event names the layer that holds the pod, and \
              `epitaph explain held-by-HOLDER` has the next step.",
-            "`kubectl describe pod` shows the node. On the node: is the kubelet running, does the container runtime answer?",
-            "A process in state D (`ps -eo pid,stat,wchan,cmd`) waits for a disk or a network mount: repair or unmount that.",
+            "`kubectl describe pod` shows the node. Check on the node whether the kubelet runs and whether the container runtime answers.",
+            "A process in state D (`ps -eo pid,stat,wchan,cmd`) waits for a disk or a network mount: repair or unmount this disk or mount.",
             "Delete with `--force` only when the processes are gone: otherwise two instances may write the same volume.",
         ],
         silence: "While a node is being repaired: silence the workload for the time of the repair.",
@@ -107,9 +114,10 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphConnectionsLost",
         means: "Clients lost connections while a pod of the workload terminated, whatever the verdict of the termination. The label \
-                `verdict` says how: cut, reset, refused or rejected.",
-        proves: "The spans `cut connections`, `reset connections`, `refused connections` and `rejected connections` of the trace have \
-                 the first and the last time and the count. `epitaph_workload_connections_total` has the sums.",
+                `verdict` shows how the connections were lost: cut, reset, refused or rejected.",
+        proves: "The spans `cut connections`, `reset connections`, `refused connections` and `rejected connections` of the trace have the \
+                 number of lost connections, and the time of the first and of the last one. The metric \
+                 `epitaph_workload_connections_total` has the sums.",
         to_do: &[
             "Refused: clients still connected after the listener had closed. Add a preStop sleep of the advised length (the alert's \
              description, `epitaph_workload_advice_seconds{advice=\"pre-stop-sleep-longer\"}`).",
@@ -126,17 +134,17 @@ const PAGES: [Page; 16] = [
         proves: "`sum by (verdict) (increase(epitaph_workload_verdicts_total{k8s_namespace_name=\"NAMESPACE\",epitaph_workload_name=\"\
                  NAME\"}[1h]))` shows which verdict repeats.",
         to_do: &[
-            "A crash loop: the runbook of the alert with the verdict, and `kubectl logs --previous`.",
-            "The start of the series coincides with a rollout: roll back.",
+            "If a container is in a crash loop: read the runbook of the alert that has the verdict, and `kubectl logs --previous`.",
+            "If the unclean terminations began with a rollout: roll back.",
         ],
         silence: "During load tests and chaos experiments on the workload.",
     },
     Page {
         alert: "EpitaphUncleanRatio",
-        means: "The workload had five or more terminations in an hour; over a quarter of them were unclean.",
-        proves: "`epitaph_workload_terminations_total` by the label `unclean`.",
+        means: "The workload had five or more terminations in an hour, and more than a quarter of these were unclean.",
+        proves: "The metric `epitaph_workload_terminations_total`, by the label `unclean`.",
         to_do: &[
-            "All terminations of the workload usually have the same fault in the shutdown: fix what the alert with the verdict names.",
+            "Usually all terminations of a workload have the same fault in the shutdown: fix what the alert that has the verdict names.",
             "Check the change with one `kubectl rollout restart`: the new pods' terminations must be clean.",
         ],
         silence: "While the corrected version is being rolled out: the old pods still terminate unclean.",
@@ -144,34 +152,36 @@ const PAGES: [Page; 16] = [
     Page {
         alert: "EpitaphHostUncleanTermination",
         means: "A systemd unit, or a container of an unknown pod, had an unclean termination.",
-        proves: "The trace under service `epitaph` on that host; live: `epitaph watch` on the host. For a unit also `journalctl -u UNIT`.",
+        proves: "The trace of service `epitaph` on that host. `epitaph watch` on the host shows new terminations live. For a unit, \
+                 `journalctl -u UNIT` has its log.",
         to_do: &[
             "Read the sentence in the trace; find the verdict with `epitaph explain VERDICT`.",
-            "On a Kubernetes node a container without its pod means that the agent lost the API at that time: see \
+            "If a container on a Kubernetes node is reported without its pod, the agent had no connection to the API at that time: see \
              EpitaphKubernetesAway.",
         ],
-        silence: "For a unit that fails by design (a oneshot that reports its result by exit code): exclude the host's alert by \
-                  `instance` and `verdict`.",
+        silence: "If a unit fails by design (a oneshot unit that reports its result by exit code): silence the host's alert by `instance` \
+                  and `verdict`.",
     },
     Page {
         alert: "EpitaphProbeNotActive",
-        means: "One of the agent's kernel probes is not attached. What the probe observes is missing; a verdict that needs the probe is \
-                `unknown`, not clean. Severity info: the kernel does not offer what the probe needs. Severity warning: the probe failed.",
+        means: "One of the agent's eBPF probes is not attached, so the evidence of this probe is missing. A verdict that needs the probe \
+                is `unknown`, not clean. With severity info, the kernel does not offer what the probe needs. With severity warning, the \
+                probe failed.",
         proves: "`/readyz` of the agent names the probe and the reason.",
         to_do: &[
-            "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: each finding \
-             has its remedy.",
-            "Failed with a permission error: a capability is missing, see `docs/privileges.md`.",
-            "Unsupported: `docs/kernels.md` lists what each kernel supports.",
+            "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: the output has a \
+             remedy for each finding.",
+            "If the probe failed with a permission error, a capability is missing: see `docs/privileges.md`.",
+            "If the probe is unsupported: `docs/kernels.md` lists what each kernel supports.",
         ],
-        silence: "Severity info on nodes whose kernel will not be upgraded: permanently, by `instance`.",
+        silence: "With severity info: permanently by `instance`, if the kernel of the node will not be upgraded.",
     },
     Page {
         alert: "EpitaphRecordsLost",
         means: "The kernel produced records faster than the agent read them, one container exceeded its budget of records, or the \
-                kernel skipped a probe. The agent knows which kind was lost, and judges the terminations of that time as `unknown` \
-                where the lost records could have decided.",
-        proves: "`epitaph_records_lost_total` by kind.",
+                kernel skipped a probe. The agent knows which kind of records was lost. It judges terminations of that time as `unknown` \
+                if the lost records could have changed the verdict.",
+        proves: "The metric `epitaph_records_lost_total`, by the label `kind`.",
         to_do: &[
             "If the terminations with the verdict `unknown` are all of one container, look at its processes: a container that \
              produces more records than its budget loses only its own records, and a larger buffer does not help.",
@@ -182,17 +192,17 @@ const PAGES: [Page; 16] = [
     },
     Page {
         alert: "EpitaphNotExporting",
-        means: "Traces or log records do not reach the collector: either every request of one of the two fails (label `outcome`: `unreachable`), or spans \
-                or log records were dropped (the label has the reason).",
-        proves: "`epitaph_export_spans_total` and `epitaph_export_logs_total` by outcome, and `epitaph_export_retries_total`; the agent's log \
-                 has the error of the last request with its remedy.",
+        means: "Traces or log records do not reach the collector: either all requests for traces, or all requests for log records, fail \
+                (the label `outcome` is `unreachable`); or spans or log records were dropped (the label `outcome` has the reason).",
+        proves: "The metrics `epitaph_export_spans_total` and `epitaph_export_logs_total`, by the label `outcome`, and \
+                 `epitaph_export_retries_total`; the agent's \
+                 log has the error of the last request, and a remedy.",
         to_do: &[
             "`unreachable`: check address, scheme and port of the collector (`otlp.endpoint`): 4317 is gRPC, 4318 is HTTP.",
             "Check the collector itself: its own metrics, its memory limiter, its log.",
-            "`queue_full`, `journal_full`: the collector was away for too long. The terminations of that time are in metrics and Events, \
-             and those that the journal still holds in `epitaph list`.",
-            "`journal_unreadable`: the trace on the agent's disk is damaged. `shutdown`: the agent ended before the collector \
-             answered.",
+            "`queue_full`, `journal_full`: the collector was away for too long. The terminations of that time are in metrics and Events; \
+             `epitaph list` shows those that are still in the journal.",
+            "`journal_unreadable`: a trace on the agent's disk is damaged. `shutdown`: the agent ended before the collector answered.",
         ],
         silence: "During maintenance of the collector.",
     },
@@ -202,37 +212,43 @@ const PAGES: [Page; 16] = [
                 observed while no agent runs.",
         proves: "*Status > Target health* in Prometheus has the error of the scrape.",
         to_do: &[
-            "`kubectl -n epitaph get pods -o wide`, then `kubectl -n epitaph logs POD --previous`: a start error has its remedy.",
-            "The pod runs and is ready: a NetworkPolicy or a firewall blocks port 9464.",
-            "The pod's node is not ready (`kubectl get nodes`): see EpitaphNodeLost.",
+            "`kubectl -n epitaph get pods -o wide`, then `kubectl -n epitaph logs POD --previous`: an error at the start is logged with \
+             its remedy.",
+            "If the pod runs and is ready: a NetworkPolicy or a firewall blocks port 9464.",
+            "If the pod's node is not ready (`kubectl get nodes`): see EpitaphNodeLost.",
         ],
         silence: "For nodes that are shut down on purpose but stay in Prometheus' configuration.",
     },
     Page {
         alert: "EpitaphKubernetesAway",
         means: "The agent runs without the Kubernetes API: terminations are reported late, or as containers without a pod.",
-        proves: "`/readyz` of the agent, and `epitaph_kubernetes_requests_total` by outcome.",
+        proves: "`/readyz` of the agent, and the metric `epitaph_kubernetes_requests_total`, by the label `outcome`.",
         to_do: &[
             "`forbidden`: apply the agent's ClusterRole and ClusterRoleBinding again (`docs/privileges.md` has the reason for each rule).",
-            "`failed`: check the way from the node to the API server: DNS, NetworkPolicy, certificates.",
+            "`failed`: check the network path from the node to the API server: DNS, NetworkPolicy, certificates.",
         ],
         silence: "During an upgrade of the control plane that makes the API unavailable for more than ten minutes.",
     },
     Page {
         alert: "EpitaphNodeNotReadyForShutdown",
-        means: "Graceful node shutdown does not work on this node: a shutdown or reboot kills its pods at once. Kubernetes' default is to have no graceful node shutdown.",
-        proves: "`epitaph_node_shutdown_ready{state=\"not_ready\"}` by check: `periods` from the kubelet's configuration (its own answer, or the file of `agent.kubelet.config`), `lock` from logind, \
-                 `delay` from both. `epitaph doctor --only shutdown` on the node has the files and the values. A check that fails to run is `unknown`: no alert.",
+        means: "Graceful node shutdown does not work on this node: a shutdown or reboot does not wait for its pods. By default, Kubernetes \
+                has no graceful node shutdown.",
+        proves: "The metric `epitaph_node_shutdown_ready{state=\"not_ready\"}`, by the label `check`. The check `periods` is made from the \
+                 kubelet's configuration (the kubelet's own answer, or the file of `agent.kubelet.config`), the check `lock` from logind, \
+                 and the check `delay` from both. `epitaph doctor --only shutdown` on the node shows the files and the values. A check \
+                 that could not be \
+                 made is `unknown` and causes no alert.",
         to_do: &[
-            "Run `epitaph doctor --only shutdown` as root on the node itself, with the program of a release's archive, or the one that \
-             `cargo xtask build` makes, if it is not installed there: each finding has its remedy.",
+            "Run `epitaph doctor --only shutdown` as root on the node itself, with the program from a release's archive, or the program \
+             that `cargo xtask build` makes, if Epitaph is not installed on the node. The output has a remedy for each finding.",
             "`periods`: set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the kubelet's configuration, and restart the kubelet.",
             "`delay`: a file of logind.conf.d sorts after the kubelet's 99-kubelet.conf (on Debian and Ubuntu \
              unattended-upgrades-logind-maxdelay.conf): hide it with a link to /dev/null of the same name in /etc/systemd/logind.conf.d, \
              then reload logind and restart the kubelet.",
-            "`lock` with `periods` unknown: most likely the kubelet has no grace periods, which is the default. The remedy is that of `periods`. \
-             To know, set the chart value `agent.kubelet.config` to the kubelet's file.",
-            "`lock` alone: restart the kubelet, which does not retry a failed start of its shutdown manager.",
+            "`lock`, if `periods` is unknown: most likely the kubelet has no grace periods, which is the default. Use the remedy for \
+             `periods`. To be sure, set the chart value `agent.kubelet.config` to the kubelet's file.",
+            "`lock`, if `periods` is ready: restart the kubelet, because the kubelet does not repeat a failed start of its shutdown \
+             manager.",
             "Until then, drain the node before a shutdown.",
         ],
         silence: "While the node is drained for its repair.",

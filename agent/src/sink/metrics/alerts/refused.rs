@@ -25,17 +25,18 @@ pub(super) fn unseen(of: &Rules) -> Rule {
 pub(super) const PAGE: Page = Page {
     alert: "EpitaphRefusedClientsUnseen",
     means: "The kernel of this node does not show all clients that were refused. The traffic of a container that closes a listener is \
-            `unknown`, never `quiet`: whether a rollout lost requests on this node is not known.",
+            `unknown`, never `quiet`. It is not known whether a rollout lost requests on this node.",
     proves: "`epitaph_refused_clients_seen` by `clients`, and `/readyz` of the agent, which names the missing kernel feature.",
     to_do: &[
         "Run `epitaph doctor` in the agent's pod of that node (docs/kubernetes.md has the command), or on the host: the finding on \
          `tcp_send_reset` has the remedy.",
-        "A capability is missing: see `docs/privileges.md`.",
-        "`/readyz` says that the machine has cgroup v1 only: boot the node with cgroup v2.",
-        "The kernel has no such feature: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move the nodes \
+        "If a capability is missing: see `docs/privileges.md`.",
+        "If `/readyz` reports that the machine has cgroup v1 only: boot the node with cgroup v2.",
+        "If the kernel does not have the feature: `docs/kernels.md` and `docs/limits/kernels.md` list which kernels show all clients. Move \
+         the nodes \
          to such a kernel.",
-        "Until then give the workloads of this node the preStop sleep that Epitaph advises for them on a node that shows all clients, and look at \
-         the clients' own errors at a rollout.",
+        "Until then, give the workloads of this node the preStop sleep that Epitaph advises for these workloads on a node that shows all \
+         clients. At a rollout, look at the errors in the clients' own logs.",
     ],
-    silence: "On nodes whose kernel will not be upgraded: permanently, by `instance`.",
+    silence: "Silence nodes whose kernel will not be upgraded permanently, by `instance`.",
 };

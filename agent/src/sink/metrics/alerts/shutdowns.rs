@@ -45,19 +45,22 @@ fn one(of: &Rules, row: &Row) -> Rule {
 
 pub(super) const PAGES: [Page; 1] = [Page {
     alert: "EpitaphNodeShutdownUnclean",
-    means: "A node shut down or lost power before its pods had their full grace period, or a forged announcement made the kubelet terminate the node's pods. The kubelet's graceful node \
-            shutdown did not protect the pods. The verdict has the reason: `unannounced` (power loss, reset, `reboot -f`), `bypassed` (systemd did not ask logind), \
+    means: "A node shut down or lost power before its pods had their full grace period, or a forged announcement made the kubelet \
+            terminate the node's pods. The kubelet's graceful node shutdown did not protect the pods. The verdict names the reason: \
+            `unannounced` (power loss, reset, `reboot -f`), `bypassed` (systemd did not ask logind), \
             `unprotected` (the kubelet held no lock), `truncated` (the time was too short, or power was lost during the shutdown), `spoofed` (the announcement was forged).",
     proves: "The trace `node.shutdown VERDICT` of service `epitaph`, with logind's delay, each lock, the kubelet's phases and links to the \
              pods; `epitaph list` and `epitaph why NODE` in the agent's pod of that node show the same from the agent's journal.",
     to_do: &[
-        "`epitaph why NODE`, on a host, or in the agent's pod of that node (docs/install.md, *Look back in the image*): the sentence names what was missing, the remedy what to change.",
-        "`truncated`, `unprotected`: `epitaph doctor --only shutdown`, as root on the node itself, before the next shutdown.",
+        "Run `epitaph why NODE` on a host, or in the agent's pod of that node (docs/install.md, *Look back in the image*): the sentence \
+         names what was missing, and the remedy names what to change.",
+        "`truncated`, `unprotected`: run `epitaph doctor --only shutdown` as root on the node itself, before the next shutdown.",
         "`bypassed`: see `docs/shutdowns.md` for the commands that go through logind on this systemd; drain the node before you use any other command.",
-        "`unannounced`: the end of the previous boot's log (`journalctl -b -1 -e`), and the log of the machine's provider.",
-        "`spoofed`: find the process that the sentence names. Restart the kubelet: it takes its lock only at its start.",
+        "`unannounced`: read the end of the previous boot's log (`journalctl -b -1 -e`), and the log of the machine's provider.",
+        "`spoofed`: find the process that the sentence names. Restart the kubelet, because it takes its lock only when it starts.",
     ],
-    silence: "By `instance` while a node is being repaired. On a machine without a kubelet no pod is affected by `bypassed`: silence it by verdict. \
-              The chart's values `prometheusRule.severities` and `.disabled` take these verdicts, such as `{unannounced: warning}` where \
+    silence: "By `instance` while a node is being repaired. On a machine without a kubelet no pod is affected by `bypassed`: silence the \
+              alert by verdict. The chart's values `prometheusRule.severities` and `.disabled` accept these verdicts, such as \
+              `{unannounced: warning}` where \
               machines disappear by design.",
 }];

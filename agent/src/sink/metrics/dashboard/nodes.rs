@@ -12,9 +12,9 @@ fn nodes() -> Panel {
     let expr = format!("max by ({}) ({}{{{OF_CLUSTER}}})", labels.join(", "), LOST_NODE.prometheus());
     Panel {
         title: "Nodes that are not ready, or have the taint out-of-service",
-        about: "`lost`: nothing on the node answers. `unreachable`: its agent answers, or its kubelet reports `Ready=False`, so \
-                the machine runs; do not set the taint. `fenced-by-taint`: the taint released its pods. `taint-left-behind`: the \
-                node is ready and still has the taint. The trace `node.lost` has the story.",
+        about: "`lost`: nothing on the node answers. `unreachable`: the node's agent answers, or its kubelet reports `Ready=False`, so the \
+                machine runs; do not set the taint. `fenced-by-taint`: the taint released the node's pods. `taint-left-behind`: the \
+                node is ready and still has the taint. The trace `node.lost` has the details.",
         view: View::Table(labels.to_vec(), None),
         unit: "short",
         width: 10,
@@ -32,7 +32,7 @@ fn held() -> Panel {
     let by_holder = format!("max by (cluster, holder) ({}{{{OF_CLUSTER}}})", STUCK_PODS.prometheus());
     Panel {
         title: "Pods that hang in Terminating",
-        about: "Pods of the cluster that are still there long after their grace period: by what holds them, and of each lost node.",
+        about: "Pods of the cluster that still exist long after their grace period: by what holds them, and for each lost node.",
         view: View::Lines,
         unit: "short",
         width: 7,
@@ -57,8 +57,8 @@ fn left() -> Panel {
     );
     Panel {
         title: "Volumes, taints and running pods left on nodes",
-        about: "Volumes attached to a lost node whose pods are gone, nodes with the taint out-of-service, and deleted pods whose \
-                containers may run at the same time as their replacements.",
+        about: "Volumes that are still attached to a lost node although their pods are gone; nodes with the taint out-of-service; and \
+                deleted pods whose containers may run at the same time as their replacements.",
         view: View::Lines,
         unit: "short",
         width: 7,

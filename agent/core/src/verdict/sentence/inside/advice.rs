@@ -138,7 +138,8 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     // The process to which the signal was forwarded.
     Remedy {
         name: "handle-below-the-init",
-        helps_if: "An init forwarded the stop signal to a process that ignores it or, as an init of its own, has no handler.",
+        helps_if: "An init forwarded the stop signal to a process that ignores the signal, or that is itself an init (PID 1 of a pid \
+                   namespace) without a handler.",
         holds: |of| is_end(of, InnerEnd::Ignored),
         words: |of| {
             let ((who, signal), (_, forward)) = (target_of(of)?, of.inner()?);
@@ -149,7 +150,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "time-from-the-supervisor",
-        helps_if: "A supervisor killed the process so soon after the stop signal that it had no time for a shutdown.",
+        helps_if: "A supervisor killed the process so soon after the stop signal that the process had no time for a shutdown.",
         holds: |of| is_end(of, InnerEnd::AtOnce),
         words: |of| {
             let (by, (who, _)) = (sender_of(of)?, target_of(of)?);
@@ -180,7 +181,8 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "wait-for-the-program",
-        helps_if: "The first process exited before the process to which it had forwarded the stop signal, which was then killed.",
+        helps_if: "The first process forwarded the stop signal to another process, and exited before that process had exited. That process \
+                   was then killed.",
         holds: |of| is_end(of, InnerEnd::Abandoned),
         words: |of| Some(wait_for(&target(of.case.main()), &target_of(of)?.0)),
     },
@@ -196,7 +198,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     // It is the program itself, with its own processes: `exec` would change nothing.
     Remedy {
         name: "install-a-handler-for-all-processes",
-        helps_if: "An init forwarded the stop signal to a program of several processes without a handler.",
+        helps_if: "An init forwarded the stop signal to a program that has several processes and no handler for the signal.",
         holds: |of| {
             let target = of.inner().map(|(_, forward)| forward.target.comm);
             is_end(of, InnerEnd::DefaultAction) && target.is_some_and(|comm| left_are_like(of.case, comm))
@@ -240,7 +242,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "find-who-killed-below",
-        helps_if: "A process from outside killed a program with clients below a first process that ended well.",
+        helps_if: "A process from outside killed a program with clients below the first process, and the first process exited cleanly.",
         holds: |of| is_below(of, Below::FromOutside),
         words: |of| {
             Some(format!(
@@ -252,7 +254,8 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "install-a-handler-below",
-        helps_if: "The default action of a signal ended a program with clients below a first process that ended well.",
+        helps_if: "The default action of a signal ended a program with clients below the first process, and the first process exited \
+                   cleanly.",
         holds: |of| is_below(of, Below::ByAnotherSignal),
         words: |of| {
             let (who, (_, killed)) = (killed_name(of.case)?, below(of.case)?);
@@ -265,7 +268,8 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-timeout-stop-sec-below",
-        helps_if: "A program with clients below a unit's first process had not finished at the end of the time that systemd waits (`TimeoutStopSec=`).",
+        helps_if: "A program with clients below a unit's first process had not finished when the time that systemd waits \
+                   (`TimeoutStopSec=`) had passed.",
         holds: |of| is_below(of, Below::Late),
         words: |of| {
             let (stop, (_, killed)) = (of.case.stop()?, below(of.case)?);
@@ -278,7 +282,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "wait-below",
-        helps_if: "A program with clients got the stop signal, and the first process exited before it had finished.",
+        helps_if: "A program with clients got the stop signal, and the first process exited before this program had finished.",
         holds: |of| is_below(of, Below::Cut),
         words: |of| Some(wait_for(&target(of.case.main()), &killed_name(of.case)?)),
     },
@@ -299,7 +303,8 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "kill-mode-control-group",
-        helps_if: "systemd sent the stop signal to the unit's main process alone and killed a program below it (`KillMode=mixed`).",
+        helps_if: "systemd sent the stop signal to the unit's main process alone, and killed a program below the main process \
+                   (`KillMode=mixed`).",
         holds: |of| is_below(of, Below::BySystemd),
         words: |of| {
             let (who, main, signal) = (killed_name(of.case)?, target(of.case.main()), stop_signal(of.case));
@@ -320,13 +325,14 @@ fn daemon(of: &Asked<'_>) -> Option<Comm> {
 pub(in crate::verdict::sentence) fn spare_of(daemon: Comm) -> String {
     let exempt = match daemon.as_bytes() {
         b"systemd-oomd" => {
-            "; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit"
+            "; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit"
         }
         b"earlyoom" => "; `--avoid` of earlyoom exempts a program by its name",
         _ => "",
     };
     format!(
-        "use less memory (heap size, caches, concurrency), or give the node more{exempt}; the log of `{daemon}` has the memory that it saw"
+        "use less memory (heap size, caches, concurrency), or give the node more memory{exempt}; the log of `{daemon}` has the memory \
+         values that led to the kill"
     )
 }
 

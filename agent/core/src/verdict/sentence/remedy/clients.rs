@@ -14,7 +14,7 @@ use crate::verdict::{Cause, Exit, TrafficAxis};
 /// Before the remedy for an exit with an error: cut requests are lost with any exit code.
 pub const BESIDE: &[Remedy] = &[Remedy {
     name: "finish-the-requests-first",
-    helps_if: "The process failed, and requests under way were cut: two faults.",
+    helps_if: "The process failed, and requests under way were cut. These are two faults, and the report has a remedy for each.",
     holds: |of| of.axis == TrafficAxis::Cut && matches!(of.why(), Why::Nonzero | Why::ChildFailed),
     words: |of| Some(of_axis(of)),
 }];
@@ -23,7 +23,7 @@ pub const BESIDE: &[Remedy] = &[Remedy {
 pub const OF_CLEAN: &[Remedy] = &[
     Remedy {
         name: "socket-unit",
-        helps_if: "Clients of a unit were refused while it was down: systemd can hold the listener meanwhile.",
+        helps_if: "Clients of a systemd unit were refused while the unit was down. systemd can hold the listener during that time.",
         holds: |of| is_clean(of, &[TrafficAxis::Refused]) && is_unit(of),
         words: |of| {
             Some(format!(
@@ -34,7 +34,7 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "socket-unit-for-new-peers",
-        helps_if: "Only peers of a unit that had not connected before were refused while it was down, and these are clients.",
+        helps_if: "While a systemd unit was down, only peers that had not connected before were refused, and these peers are clients.",
         holds: |of| is_clean(of, &[TrafficAxis::RefusedNewPeers]) && is_unit(of),
         words: |_| {
             Some(
@@ -46,7 +46,8 @@ pub const OF_CLEAN: &[Remedy] = &[
     // Proxies send clients elsewhere only if the pod is deleted.
     Remedy {
         name: "another-replica",
-        helps_if: "Clients were refused while a container or its pod restarted in place: no proxy sends them elsewhere then.",
+        helps_if: "Clients were refused while a container or its pod restarted in place. At such a restart no proxy sends the clients to \
+                   another pod.",
         holds: |of| is_without_a_request(of) && restarts(of),
         words: without_a_request,
     },
@@ -58,13 +59,14 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "accept-without-a-deletion",
-        helps_if: "Clients of a pod were refused, and no request for its deletion let the proxies send them elsewhere before, as far as is known.",
+        helps_if: "Clients of a pod were refused. As far as is known, nobody had requested the pod's deletion, so no proxy had sent the \
+                   clients to another pod.",
         holds: is_without_a_request,
         words: without_a_request,
     },
     Remedy {
         name: "accept-until-clients-stop",
-        helps_if: "Clients were still refused when counting stopped: no length of a wait is known.",
+        helps_if: "Clients were still refused when Epitaph stopped counting, so it is not known how long the process would have to wait.",
         holds: |of| is_clean(of, &[TrafficAxis::Refused]) && of.case.traffic().refused.goes_on,
         words: |of| {
             Some(format!(
@@ -77,7 +79,7 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "pre-stop-sleep",
-        helps_if: "Clients of a deleted pod were refused for a measured time after its listener had closed.",
+        helps_if: "Clients of a deleted pod were refused after its listener had closed, and the time until the last refusal was measured.",
         holds: |of| is_measured(of) && Managed::of(of.case) == Managed::Pod,
         words: |of| {
             let (window, least, sleep) = measured(of)?;
@@ -90,7 +92,8 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "accept-for-longer",
-        helps_if: "Clients of a container without a pod were refused for a measured time after its listener had closed.",
+        helps_if: "Clients of a container without a pod were refused after its listener had closed, and the time until the last refusal \
+                   was measured.",
         holds: is_measured,
         words: |of| {
             let (window, least, sleep) = measured(of)?;
@@ -105,7 +108,7 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "let-the-sleep-end",
-        helps_if: "Clients of a pod were refused, whose preStop sleep was still running when the grace period ended.",
+        helps_if: "Clients of a pod were refused, and the pod's preStop sleep was still running when the grace period ended.",
         holds: |of| is_clean(of, &[TrafficAxis::Refused]) && own_time::for_the_sleep(of.case).is_some(),
         words: |of| {
             Some(format!(
@@ -117,20 +120,20 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "listen-until-clients-stop",
-        helps_if: "Clients of a deleted pod were refused, and for how long is not known.",
+        helps_if: "Clients of a deleted pod were refused, and it is not known for how long.",
         holds: |of| is_clean(of, &[TrafficAxis::Refused]) && Managed::of(of.case) == Managed::Pod,
         words: |of| Some(of_axis(of)),
     },
     Remedy {
         name: "accept-until-clients-stop-connecting",
-        helps_if: "Clients of a container without a pod were refused, and for how long is not known.",
+        helps_if: "Clients of a container without a pod were refused, and it is not known for how long.",
         holds: |of| is_clean(of, &[TrafficAxis::Refused]),
         words: |of| Some(accept_longer(of)),
     },
     // A pod has an advice for the refused connections.
     Remedy {
         name: "finish-the-requests-and-keep-accepting",
-        helps_if: "Requests were cut or reset, and other clients were refused, without a pod.",
+        helps_if: "Requests to a systemd unit, or to a container without a pod, were cut or reset, and other clients were refused.",
         holds: |of| {
             let is_alone = of.case.kubernetes.is_none() && of.case.traffic().refused_clients().count > 0;
             is_clean(of, &[TrafficAxis::Reset, TrafficAxis::Cut]) && is_alone
@@ -152,27 +155,28 @@ pub const OF_CLEAN: &[Remedy] = &[
     },
     Remedy {
         name: "serve-the-queue",
-        helps_if: "Connections that the server never accepted were reset when its listener closed, or data that it never read, or both.",
+        helps_if: "Connections that the server had not accepted were reset when its listener closed. Other connections may have been reset \
+                   because of data that the server had not read.",
         holds: |of| is_clean(of, &[TrafficAxis::Reset]) && of.case.traffic().reset_queued > 0,
         words: |of| Some(dropped(of)),
     },
     Remedy {
         name: "read-all-data",
-        helps_if: "Connections were reset because the server closed them with data unread or unsent.",
+        helps_if: "Connections were reset because the server closed them before it had read or sent all data.",
         holds: |of| is_clean(of, &[TrafficAxis::Reset]),
         words: |of| Some(dropped(of)),
     },
     Remedy {
         name: "find-what-took-the-way",
-        helps_if: "The clients of all open connections never acknowledged the close: the way to them was gone.",
+        helps_if: "No client of an open connection acknowledged the close: the network path to these clients was gone.",
         holds: |of| {
             let traffic = of.case.traffic();
             is_clean(of, &[TrafficAxis::Undecided]) && traffic.undecided.unheard == traffic.undecided.all.count
         },
         words: |_| {
             Some(
-                "look for requests without an end in the logs of the clients, and for what took the way to them: a route or a policy that was \
-                 removed while the process still served, or a client's own machine"
+                "look for requests without an end in the logs of the clients, and find out why the network path to the clients was gone: a \
+                 route or a policy that was removed while the process still served, or a client's own machine that failed"
                     .to_owned(),
             )
         },

@@ -48,7 +48,7 @@ pub const REMEDIES: &[Remedy] = &[
     // The kernel's own signal at a limit looks like the process's own.
     Remedy {
         name: "read-the-log-of-what-raised",
-        helps_if: "The process sent itself a signal that is neither a fault nor a limit.",
+        helps_if: "The process sent itself a signal, and this signal stands neither for a fault (such as SIGSEGV) nor for a resource limit.",
         holds: |of| {
             let own = |fault: Fault| fault.is_raised && !fault.signal.is_fault() && !fault.signal.is_resource_limit();
             Fault::of(of).is_some_and(own)
@@ -73,7 +73,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "handle-the-timer",
-        helps_if: "A timer of the process expired (SIGALRM, SIGVTALRM, SIGPROF), and the process has no handler of it.",
+        helps_if: "A timer of the process expired (SIGALRM, SIGVTALRM, SIGPROF), and the process has no handler for this signal.",
         holds: |of| Fault::is(of, &[ALARM, 26, 27]),
         words: |of| {
             let Fault { who, signal, .. } = Fault::of(of)?;
@@ -89,7 +89,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-the-processor-limit",
-        helps_if: "The process took more processor time than its limit (RLIMIT_CPU).",
+        helps_if: "The process used more processor time than its limit allows (RLIMIT_CPU).",
         holds: |of| Fault::is(of, &[9, 24]),
         words: |of| {
             Some(format!(
@@ -102,7 +102,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-the-file-limit",
-        helps_if: "The process wrote a larger file than its limit (RLIMIT_FSIZE).",
+        helps_if: "The process wrote a larger file than its limit allows (RLIMIT_FSIZE).",
         holds: |of| Fault::is(of, &[FILE_SIZE]),
         words: |of| {
             Some(format!(
@@ -121,7 +121,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "read-the-core-dump-of-the-program",
-        helps_if: "A fault in its shutdown ended the process to which the stop signal was forwarded.",
+        helps_if: "The process to which the stop signal was forwarded crashed during its shutdown.",
         holds: |of| matches!(of.why(), Why::Inside(InnerEnd::Crashed, _)),
         words: |of| {
             let (_, forward) = of.inner()?;
@@ -133,7 +133,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "read-the-core-dump",
-        helps_if: "A fault of its own ended the process.",
+        helps_if: "The process crashed because of a fault of its own.",
         holds: |of| matches!(of.why(), Why::Crashed(_) | Why::ChildCrashed),
         words: |of| Some(of.row()),
     },
@@ -153,7 +153,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "exit-with-0",
-        helps_if: "The process exited with an error; or it shut down, and its code does not show that.",
+        helps_if: "The process exited with an error; or its shutdown succeeded, but its exit code does not show that.",
         holds: |of| *of.why() == Why::Nonzero,
         words: |of| Some(of.row()),
     },

@@ -13,13 +13,13 @@ use crate::verdict::words::seconds;
 pub const OTHER_SIGNAL: &[Remedy] = &[
     Remedy {
         name: "declare-the-signal-that-stops-a-server",
-        helps_if: "The server accepted connections in the second half of its grace period and never closed its listener: the signal is not its stop signal.",
+        helps_if: "The server accepted connections in the second half of its grace period and never closed its listener. The signal that was sent is probably not the one that stops this server.",
         holds: |of| ran_out(of) && SentOn::of(of).is_none() && serves_on(of.case).is_some(),
         words: |of| serves_on(of.case),
     },
     Remedy {
         name: "declare-the-signal-that-stops-the-program",
-        helps_if: "The stop signal is not SIGTERM, SIGINT, SIGQUIT or a real-time signal (many programs reload at such a signal; SIGHUP to GNU parallel is an exception), the program closed no listener between the stop signal and SIGKILL, and the pod's spec does not declare the signal.",
+        helps_if: "Three things are true. The stop signal is not SIGTERM, SIGINT, SIGQUIT or a real-time signal, so the program may only reload at it (this remedy is not given for SIGHUP to GNU parallel). The program closed no listener between the stop signal and SIGKILL. The pod's spec does not declare the signal.",
         holds: |of| ran_out(of) && is_reload(of.case) && !signal::is_hangup_of_parallel(of),
         words: |of| {
             let otherwise = match SentOn::of(of) {
@@ -81,7 +81,7 @@ pub const MORE_TIME: &[Remedy] = &[
     },
     Remedy {
         name: "raise-the-timeout-of-the-supervisor",
-        helps_if: "A supervisor forwarded the stop signal and killed the process before its shutdown had finished.",
+        helps_if: "A supervisor forwarded the stop signal and killed the process before the process had finished its shutdown.",
         holds: |of| killed_inside(of).is_some(),
         words: |of| {
             inside::killed_by_its_supervisor(of, |by| format!("raise the stop timeout of {by}, or shorten the shutdown"))
@@ -101,7 +101,7 @@ pub const MORE_TIME: &[Remedy] = &[
     },
     Remedy {
         name: "no-second-delete",
-        helps_if: "A later deletion request shortened the grace period, and SIGKILL came by the shorter one.",
+        helps_if: "A later deletion request shortened the grace period, and SIGKILL came at the end of the shorter grace period.",
         holds: |of| needs(of, Needed::NoSecondDelete),
         words: longer,
     },
@@ -119,13 +119,13 @@ pub const MORE_TIME: &[Remedy] = &[
     },
     Remedy {
         name: "raise-the-grace-period-of-the-pod",
-        helps_if: "The shutdown of a container of a pod needs more than the grace period, which was given in full.",
+        helps_if: "A container of a pod got the full grace period, and its shutdown needs more time.",
         holds: |of| needs(of, Needed::Longer),
         words: longer,
     },
     Remedy {
         name: "raise-timeout-stop-sec",
-        helps_if: "The shutdown of a unit needs more than systemd waits (`TimeoutStopSec=`).",
+        helps_if: "The shutdown of a systemd unit needs more time than systemd waits (`TimeoutStopSec=`).",
         holds: |of| is_late(of) && Managed::of(of.case) == Managed::Unit,
         words: longer,
     },

@@ -37,13 +37,13 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-the-memory-limit-by-the-daemons-log",
-        helps_if: "A daemon that kills before memory has run out ended the main process.",
+        helps_if: "A daemon that kills before memory has run out (such as systemd-oomd) ended the main process.",
         holds: |of| *of.why() == Why::OomByDaemon,
         words: by_oom_daemon,
     },
     Remedy {
         name: "use-the-stop-command",
-        helps_if: "A process that is neither the runtime nor the process itself sent the signal that ended the main process.",
+        helps_if: "Another process, which is neither the container runtime nor the main process itself, sent the signal that ended the main process.",
         holds: |of| *of.why() == Why::KilledByOther,
         words: |of| {
             let fatal = of.case.fatal()?;
@@ -69,7 +69,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "find-why-the-namespace-ended",
-        helps_if: "The first process of the pid namespace exited, and the kernel killed the main process with the namespace.",
+        helps_if: "The first process of the pid namespace exited, and the kernel then killed all processes of the namespace, among them the main process.",
         holds: |of| *of.why() == Why::NamespaceEnded,
         words: |_| Some("find out why PID 1 of the pid namespace exited".to_owned()),
     },

@@ -38,7 +38,7 @@ fn probe(finding: &Finding) -> Option<&'static str> {
 pub const HOOK: &[Remedy] = &[
     Remedy {
         name: "shorten-the-hook-and-ask-for-more",
-        helps_if: "The preStop hook used up the grace period, of which a deletion, an eviction or a second delete left less than the pod's own.",
+        helps_if: "The preStop hook used up the grace period, and a deletion, an eviction or a second delete had made this grace period shorter than the pod's own.",
         holds: |of| takes_too_long(of) && own_time::not_given(of.case).is_some(),
         words: |of| {
             Some(format!(
@@ -51,7 +51,7 @@ pub const HOOK: &[Remedy] = &[
     },
     Remedy {
         name: "shorten-the-hook",
-        helps_if: "The preStop hook used up the grace period, which was given in full.",
+        helps_if: "The preStop hook used up the grace period, and the pod had got its full grace period.",
         holds: takes_too_long,
         words: |of| {
             let (name, needed) = (Hook::of(of.case)?.name(), needed_with_hook(of.case)?);
@@ -120,7 +120,7 @@ fn needed_with_hook(case: &Case<'_>) -> Option<std::time::Duration> {
 pub const OF_ROW: &[Remedy] = &[
     Remedy {
         name: "find-what-holds-the-process",
-        helps_if: "The process still runs long after its grace period.",
+        helps_if: "The process still runs long after the end of its grace period.",
         holds: |of| *of.why() == Why::Stuck,
         words: |of| Some(of.row()),
     },
@@ -132,7 +132,7 @@ pub const OF_ROW: &[Remedy] = &[
     },
     Remedy {
         name: "look-for-the-event-of-the-hook",
-        helps_if: "The exit is known, and the result of the preStop hook is not.",
+        helps_if: "The exit of the main process is known, but the result of the preStop hook is not known.",
         holds: |of| of.exit() == Exit::Unknown,
         words: |_| {
             Some(

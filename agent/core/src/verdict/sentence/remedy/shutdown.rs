@@ -7,7 +7,7 @@ use crate::verdict::sentence::settings::Managed;
 pub const CUT: &[Remedy] = &[
     Remedy {
         name: "raise-the-shutdown-grace-period",
-        helps_if: "The kubelet's shutdown grace period ended before the pod's own.",
+        helps_if: "The kubelet's shutdown grace period ended before the pod's own grace period had ended.",
         holds: |of| *of.why() == Why::CutByShutdown && judge::own_grace(of.case).is_some(),
         words: |of| {
             let (had, own) = judge::own_grace(of.case)?;
@@ -26,7 +26,7 @@ pub const CUT: &[Remedy] = &[
     },
     Remedy {
         name: "stop-before-the-shutdown",
-        helps_if: "The shutdown of the node ended a container without a pod, which nothing had stopped before.",
+        helps_if: "The shutdown of the node ended a container without a pod, and nothing had stopped this container before.",
         holds: |of| is_cut(of, Managed::Container),
         words: |_| {
             Some(
@@ -38,7 +38,7 @@ pub const CUT: &[Remedy] = &[
     },
     Remedy {
         name: "raise-timeout-stop-sec-at-the-shutdown",
-        helps_if: "The shutdown of the node ended a unit whose own shutdown took longer than systemd waits.",
+        helps_if: "The shutdown of the node ended a systemd unit, because the unit's own shutdown took longer than systemd waits.",
         holds: |of| is_cut(of, Managed::Unit),
         words: |_| Some("raise `TimeoutStopSec=` of the unit, or shorten the shutdown of the process".to_owned()),
     },

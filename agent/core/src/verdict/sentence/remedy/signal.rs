@@ -43,7 +43,7 @@ pub const SENT_ON: &[Remedy] = &[
     },
     Remedy {
         name: "a-grace-period-above-the-jobs",
-        helps_if: "GNU parallel read the stop signal and waited for its jobs, to which it sent none.",
+        helps_if: "GNU parallel read the stop signal and waited for its jobs, but sent no signal to these jobs.",
         holds: |of| SentOn::of(of).is_some_and(|on| on.is(PARALLEL)),
         words: |of| {
             sent_on(of, |on, others| {
@@ -56,7 +56,7 @@ pub const SENT_ON: &[Remedy] = &[
     },
     Remedy {
         name: "signal-the-group-below-the-init",
-        helps_if: "An init forwarded the stop signal to a process that sent it to none of the programs below.",
+        helps_if: "An init forwarded the stop signal to a process, and this process did not send the signal to the programs below it.",
         holds: |of| SentOn::of(of).is_some_and(|on| on.is_below_an_init(of.case)),
         words: |of| {
             sent_on(of, |on, others| {
@@ -70,7 +70,7 @@ pub const SENT_ON: &[Remedy] = &[
     },
     Remedy {
         name: "send-the-signal-on",
-        helps_if: "The first process got the stop signal and sent it to none of the programs below, which need it.",
+        helps_if: "The first process got the stop signal and did not send it to the programs below it, which need the signal.",
         holds: |of| SentOn::of(of).is_some(),
         words: |of| {
             sent_on(of, |on, others| {
@@ -108,7 +108,7 @@ pub fn sent_on_text(of: &Asked<'_>) -> Option<String> {
 pub const MAIN: &[Remedy] = &[
     Remedy {
         name: "handle-what-is-ignored",
-        helps_if: "The process ignores the stop signal (SIG_IGN), by itself or by what started it.",
+        helps_if: "The process ignores the stop signal (SIG_IGN). The process itself, or the program that started it, has set this.",
         holds: |of| *of.why() == Why::Ignored && is_ignored(of),
         words: |of| {
             handle(
@@ -119,7 +119,7 @@ pub const MAIN: &[Remedy] = &[
     },
     Remedy {
         name: "handle-as-the-first-process",
-        helps_if: "The process has no handler of the stop signal, and the kernel discards the signal for PID 1.",
+        helps_if: "The process is PID 1 and has no handler for the stop signal, so the kernel discards the signal.",
         holds: |of| *of.why() == Why::Ignored,
         words: |of| {
             handle(
@@ -159,7 +159,8 @@ pub const MAIN: &[Remedy] = &[
     // The second signal would have its default action below an init.
     Remedy {
         name: "exit-with-0-instead-of-raising",
-        helps_if: "PID 1 raised the stop signal again after its shutdown, and exited with an error because PID 1 has no default action.",
+        helps_if: "PID 1 raised the stop signal again after its shutdown. For PID 1 a signal has no default action, so PID 1 exited with \
+                   an error.",
         holds: |of| {
             *of.why() == Why::RaisedThenFailed
                 && of.exit() == Exit::Clean
@@ -182,7 +183,8 @@ pub const MAIN: &[Remedy] = &[
     },
     Remedy {
         name: "install-a-handler",
-        helps_if: "The process has no handler of the stop signal, and the signal's default action ended it with its work in flight.",
+        helps_if: "The process has no handler for the stop signal, so the default action of the signal ended the process, and work in \
+                   flight was lost.",
         holds: |of| *of.why() == Why::DefaultAction,
         words: |of| Some(of.row() + &early(of).unwrap_or_default()),
     },
@@ -222,7 +224,7 @@ fn stopped_by_fault(of: &Asked<'_>) -> Option<String> {
     };
     of.case.stop().map(|stop| {
         format!(
-            "find out why the {} sent {}, which is no request to shut down: {by}",
+            "find out why the {} sent {}, which does not ask a program to shut down: {by}",
             manager(of.case),
             stop.signal
         )
@@ -237,7 +239,7 @@ pub const BLOCKED: &[Remedy] = &[
         holds: |of| main_blocked(of).is_some_and(|how| had_no_time(of.case, how)),
         words: |of| {
             Some(format!(
-                "give {} time to act on {}, after which SIGKILL came within {}: raise {}",
+                "give {} time to act on {} (SIGKILL came within {} after this signal): raise {}",
                 target(of.case.main()),
                 stop_signal(of.case),
                 seconds(grace(of.case).unwrap_or_default()),

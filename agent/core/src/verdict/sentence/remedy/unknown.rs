@@ -22,7 +22,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "keep-epitaph-running",
-        helps_if: "Epitaph did not observe for part of the time of the termination.",
+        helps_if: "Epitaph did not observe during a part of the termination.",
         holds: |of| matches!(missing(of), Some(Missing::LateStart | Missing::Gap)),
         words: |_| {
             said("keep epitaph running without interruption: no evidence exists for the time in which it did not observe")
@@ -36,7 +36,8 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "look-in-systemds-log",
-        helps_if: "A unit's process began while Epitaph did not observe, so that it may not have been the main process.",
+        helps_if: "A process of a systemd unit began while Epitaph did not observe, so this process may not have been the unit's main \
+                   process.",
         holds: |of| missing(of) == Some(&Missing::Main),
         words: |_| {
             said(
@@ -46,7 +47,8 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "look-in-the-runtimes-log",
-        helps_if: "No record shows how the process exited, or when the pod's main containers did: the container runtime's or systemd's log may.",
+        helps_if: "No record shows how the process exited, or when the pod's main containers exited. The log of the container runtime or \
+                   of systemd may show this.",
         holds: |of| {
             is_open(of, |open| matches!(open, Open::CgroupRemoved | Open::InGap { .. }))
                 || missing(of) == Some(&Missing::LateStop)
@@ -72,24 +74,24 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "stop-fewer-at-once",
-        helps_if: "More terminations were in progress than Epitaph keeps.",
+        helps_if: "More terminations were in progress at the same time than Epitaph can keep.",
         holds: |of| is_open(of, |open| *open == Open::TimelineCap),
         words: |_| said("stop fewer containers at the same time: epitaph keeps a limited number of terminations in progress"),
     },
     Remedy {
         name: "raise-limits-memory",
-        helps_if: "Epitaph dropped evidence: its own memory was full, or one termination had too much.",
+        helps_if: "Epitaph dropped evidence, because its own memory was full or because one termination had too much evidence.",
         holds: |of| missing(of) == Some(&Missing::OverCap),
         words: |_| {
             said(
-                "raise `limits.memory`, if epitaph dropped evidence to stay within it (`epitaph_dropped_total`); otherwise find the process that \
-                 sends this container or unit many signals: a limited number is kept for one termination",
+                "raise `limits.memory`, if epitaph dropped evidence because of this limit (`epitaph_dropped_total`); otherwise find the \
+                 process that sends many signals to this container or unit: epitaph keeps a limited number of signals for one termination",
             )
         },
     },
     Remedy {
         name: "find-the-noisy-process",
-        helps_if: "The subject's own processes made far more records than its budget.",
+        helps_if: "The processes of the container or unit itself caused far more kernel records than the budget of one container or unit.",
         holds: |of| lost_kinds(of).is_some() && noise(of.case).is_some(),
         words: |of| {
             let (count, time) = noise(of.case)?;
@@ -104,7 +106,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-ring-bytes",
-        helps_if: "Records of the kernel were lost because a ring buffer was full.",
+        helps_if: "Kernel records were lost because a ring buffer was full.",
         holds: |of| lost_kinds(of).is_some(),
         words: |of| {
             Some(format!(
@@ -116,7 +118,7 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "export-more",
-        helps_if: "The recording begins after evidence that counts.",
+        helps_if: "The recording begins too late: the verdict needs evidence from before the beginning of the recording.",
         holds: |of| missing(of) == Some(&Missing::NotRecorded),
         words: |_| {
             said(
@@ -130,14 +132,14 @@ pub const REMEDIES: &[Remedy] = &[
         holds: |of| missing(of) == Some(&Missing::Damaged),
         words: |_| {
             said(
-                "make a copy or an export again if that is what is damaged; of the journal itself, the agent's log of that time has the reason: a \
-                 disk that was full, read-only or slow, or a damaged file",
+                "if a copy or an export is damaged, make it again; if the journal itself is damaged, the agent's log of that time has the \
+                 reason: a disk that was full, read-only or slow, or a damaged file",
             )
         },
     },
     Remedy {
         name: "run-the-doctor",
-        helps_if: "A probe that the verdict needs was not active on this kernel.",
+        helps_if: "An eBPF probe that the verdict needs was not active on this kernel.",
         holds: |of| matches!(missing(of), Some(Missing::Inactive(_))),
         words: |_| said("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason"),
     },
@@ -150,8 +152,8 @@ pub const REMEDIES: &[Remedy] = &[
                 return None;
             };
             Some(format!(
-                "if the program starts a timer (alarm, setitimer; profilers use one): install a {signal} handler before, or do not start it; \
-                 otherwise search the audit log for who sent {signal}"
+                "if the program starts a timer (alarm, setitimer; profilers use one): install a {signal} handler before, or do not start \
+                 the timer; otherwise search the audit log for the sender of {signal}"
             ))
         },
     },
@@ -170,14 +172,15 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "use-cgroup-v2",
-        helps_if: "The containers are in cgroup v1, where neither signals between their processes nor their sockets are recorded.",
+        helps_if: "The containers use cgroup v1. There, Epitaph records neither the signals between the processes of a container nor their \
+                   sockets.",
         holds: |of| {
             let needs_sockets = matches!(missing(of), Some(Missing::Sockets | Missing::Program));
             missing(of) == Some(&Missing::Inside) || needs_sockets && of.case.traffic().unseen.cgroup_v1
         },
         words: |of| match missing(of)? {
             Missing::Inside => {
-                said("use cgroup v2 for containers: what their processes signal each other is recorded there only")
+                said("use cgroup v2 for containers: signals between the processes of a container are recorded there only")
             }
             _ => said("use cgroup v2: the sockets of processes are observed there only"),
         },
@@ -195,20 +198,22 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "kill-mode-mixed",
-        helps_if: "systemd sent the stop signal to all processes of a unit, and the default action ended a process of the program's own pool.",
+        helps_if: "systemd sent the stop signal to all processes of a unit, and the default action of the signal ended a worker process of \
+                   the program.",
         // At SIGTERM PHP-FPM ends its workers at once.
         holds: |of| job(of).is_some() && of.case.inside.pool.is_some() && is_by_systemd(of),
         words: |of| {
             let comm = job(of)?;
             Some(format!(
-                "set `KillMode=mixed` in the unit, with `{comm}` as its main process, and as `KillSignal=` one at which `{comm}` finishes the \
-                 work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `{comm}` alone"
+                "set `KillMode=mixed` in the unit, with `{comm}` as its main process, and set `KillSignal=` to a signal at which `{comm}` \
+                 finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends this signal to `{comm}` alone"
             ))
         },
     },
     Remedy {
         name: "signal-the-main-process-alone",
-        helps_if: "The sender of the stop signal also sent it to a process of the program's own pool, which the default action ended.",
+        helps_if: "The sender of the stop signal also sent it to a worker process of the program, and the default action of the signal \
+                   ended this worker.",
         holds: |of| job(of).is_some(),
         words: |of| {
             let comm = job(of)?;
@@ -230,7 +235,8 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "wait-for-what-served-clients",
-        helps_if: "A process below the first one that served clients was ended by a signal whose sender was not recorded.",
+        helps_if: "A process below the first process served clients, and a signal ended this process. The sender of the signal was not \
+                   recorded.",
         holds: |of| matches!(missing(of), Some(Missing::EndBelow(..))),
         words: |of| {
             let Some(Missing::EndBelow(comm, _)) = missing(of) else {
@@ -249,7 +255,8 @@ pub const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "raise-memory-or-find-the-exec",
-        helps_if: "The OOM killer killed a process below the first one, and nothing shows who had started that process.",
+        helps_if: "The OOM killer killed a process below the first process, and nothing shows whether the program or a process from \
+                   outside had started it.",
         holds: |of| missing(of) == Some(&Missing::Victim),
         words: |_| {
             said(
