@@ -200,7 +200,7 @@ fn clients_are_refused_while_a_program_drains_unasked() {
         ),
         expect![[r#"
             clean-exit: Completed/Clean/Unknown
-              PID 1 `app` exited by itself with code 0; clients were refused before, longer ago than what counts without a stop of the container
+              PID 1 `app` exited by itself with code 0; clients were refused before, but too long ago to count without a stop of the container
         "#]],
     );
 }

@@ -155,7 +155,7 @@ fn a_loss_of_up_to_an_hour_before_may_be_that_of_the_stop_signal() {
         &exits(3_000),
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost before, and one of these may have been a stop signal
+              PID 1 `app` exited with code 0, but the reason is unknown: kernel records of sent signals were lost before, and one of these signals may have been a stop signal
               fix: raise `kernel.ring_bytes`, unless processes of the container itself send signals, exit or connect thousands of times per second: each container has a budget of records
         "#]],
     );

@@ -110,8 +110,8 @@ fn a_damaged_recording_did_not_lose_records_in_the_kernel() {
         &SECOND_UNIT.replace("+30 mkdir web.service", ""),
         expect![[r#"
             unknown: Unknown/Unknown/Unknown
-              `web` (pid 200) exited with code 3, but the reason is unknown: a part of the journal or of the recording is damaged or was not written, and it may have had the evidence
-              fix: make a copy or an export again if that is what is damaged; of the journal itself, the agent's log of that time has the reason: a disk that was full, read-only or slow, or a damaged file
+              `web` (pid 200) exited with code 3, but the reason is unknown: a part of the journal or of the recording is damaged or was not written, and the evidence may have been in that part
+              fix: if a copy or an export is damaged, make it again; if the journal itself is damaged, the agent's log of that time has the reason: a disk that was full, read-only or slow, or a damaged file
         "#]],
     );
 }

@@ -197,7 +197,7 @@ fn a_blocked_signal_that_still_waits_is_blocked() {
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads
+              fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads as its stop signal
         "#]],
     );
 }
@@ -779,7 +779,7 @@ fn without_a_record_of_what_happened_inside_143_is_unknown() {
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
               PID 1 `app` exited with code 143, but the reason is unknown: the signals between the processes of the container are not recorded here, so it is unknown whether the exit code comes from a process below PID 1 that the signal terminated
-              fix: use cgroup v2 for containers: what their processes signal each other is recorded there only
+              fix: use cgroup v2 for containers: signals between the processes of a container are recorded there only
         "#]],
     );
 }

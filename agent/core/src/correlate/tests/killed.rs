@@ -101,10 +101,10 @@ fn whether_the_killed_process_had_sockets_is_not_known() {
     check(
         &trap(lost),
         expect![[r#"
-        unknown: Stopped/Unknown/Unknown
-          PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed
-          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
-    "#]],
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below the main process, and nothing shows whether the killed process was a program with connections: its sockets were not observed
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+        "#]],
     );
     let without = trap("")
         .replace("handler armed", "handler unarmed")
@@ -112,10 +112,10 @@ fn whether_the_killed_process_had_sockets_is_not_known() {
     check(
         &without,
         expect![[r#"
-        unknown: Stopped/Unknown/Unknown
-          PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below it, and nothing shows whether that was a program with connections: its sockets were not observed
-          fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
-    "#]],
+            unknown: Stopped/Unknown/Unknown
+              PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below the main process, and nothing shows whether the killed process was a program with connections: its sockets were not observed
+              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
+        "#]],
     );
 }
 
@@ -907,10 +907,10 @@ fn systemds_signal_ends_the_program_below_a_shell_that_exits() {
     check(
         &worker("listening"),
         expect![[r#"
-        unknown: Stopped/Unknown/Quiet
-          `server` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `server`, the default action ended that process, and nothing shows whether it had work in hand
-          fix: set `KillMode=mixed` in the unit, with `server` as its main process, and as `KillSignal=` one at which `server` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `server` alone
-    "#]],
+            unknown: Stopped/Unknown/Quiet
+              `server` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `server`, the default action ended that process, and nothing shows whether it had work in hand
+              fix: set `KillMode=mixed` in the unit, with `server` as its main process, and set `KillSignal=` to a signal at which `server` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends this signal to `server` alone
+        "#]],
     );
     assert_eq!(headline(&worker("looked")), "unknown: Stopped/Unknown/Quiet");
 }
@@ -937,10 +937,10 @@ fn systemds_signal_ends_the_pool_of_a_program() {
     check(
         &unit("", "celery", "0"),
         expect![[r#"
-        unknown: Stopped/Unknown/Quiet
-          `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
-          fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and as `KillSignal=` one at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `celery` alone
-    "#]],
+            unknown: Stopped/Unknown/Quiet
+              `celery` (pid 100) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
+              fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and set `KillSignal=` to a signal at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends this signal to `celery` alone
+        "#]],
     );
     // The record of its exit is not needed: the kernel had begun with the end at the signal.
     let late = unit("", "celery", "0").replace("+1.001 exit child TERM looked already-armed", "+1.6 rmdir app.service");
@@ -1018,7 +1018,7 @@ fn systemds_signal_ends_the_pool_of_a_program() {
         expect![[r#"
             unknown: Stopped/Unknown/Quiet
               `celery` (pid 106) exited with code 0, but the reason is unknown: the stop signal reached a process with the name of its parent, `celery`, the default action ended that process, and nothing shows whether it had work in hand
-              fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and as `KillSignal=` one at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends it to `celery` alone
+              fix: set `KillMode=mixed` in the unit, with `celery` as its main process, and set `KillSignal=` to a signal at which `celery` finishes the work of its processes (PHP-FPM: SIGQUIT): systemd then sends this signal to `celery` alone
         "#]],
     );
 }
@@ -1222,7 +1222,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     check(
@@ -1243,7 +1243,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out (memory-pressure)
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     check(
@@ -1251,7 +1251,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `ManagedOOMPreference=avoid` of the unit exempts it, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory that it saw (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     // earlyoom begins with SIGTERM.
@@ -1265,7 +1265,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) killed PID 1 `app` because memory was running out, 1.0 s after SIGTERM
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill (`journalctl -u earlyoom.service`)
         "#]],
     );
     // Most programs that it chooses have no handler.
@@ -1279,7 +1279,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `earlyoom` (pid 80, unit earlyoom.service, child of `systemd`) ended PID 1 `app` because memory was running out, by SIGTERM, for which it had no handler
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw (`journalctl -u earlyoom.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill (`journalctl -u earlyoom.service`)
         "#]],
     );
     check(
@@ -1322,7 +1322,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 0
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     check(
@@ -1330,7 +1330,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               `earlyoom` (pid 80) killed `server`, which still ran, with its listener open, because memory was running out; PID 1 `app` then exited with code 137
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     // A process of that name in another unit.
@@ -1351,7 +1351,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               `earlyoom` (pid 80) sent SIGTERM, because memory was running out, to `server`, which its default action terminated with its listener open; PID 1 `app` then exited with code 0
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     // Who asked for the exit is not known: not the daemon's kill.
@@ -1361,7 +1361,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Unknown/OomChild/Quiet
               `server` (pid 107, container 670000000000, child of `app`) sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     // During a stop, too.
@@ -1371,7 +1371,7 @@ fn a_daemon_that_kills_a_program_below_the_first_process() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 10.0 s later; `earlyoom` (pid 80) killed `server`, which never got the signal, with its listener open, because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
 }
@@ -1401,7 +1401,7 @@ fn a_daemon_that_kills_a_program_in_its_shutdown() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 137
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     check(
@@ -1409,7 +1409,7 @@ fn a_daemon_that_kills_a_program_in_its_shutdown() {
         expect![[r#"
             oom-child: Oom/OomChild/Quiet
               `app` forwarded SIGTERM to `server`; `earlyoom` (pid 80) sent SIGKILL to `server`, 1.0 s after SIGTERM, because memory was running out; PID 1 `app` then exited with code 0
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
     check(
@@ -1446,7 +1446,7 @@ fn a_daemon_that_kills_after_the_exit_is_not_the_reason_of_that() {
         expect![[r#"
             oom-child: Completed/OomChild/Quiet
               `app` (pid 100) exited by itself with code 0; `earlyoom` (pid 80) then killed `server`, which still ran, with its listener open, because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory that it saw
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `--avoid` of earlyoom exempts a program by its name; the log of `earlyoom` has the memory values that led to the kill
         "#]],
     );
 }

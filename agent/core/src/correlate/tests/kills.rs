@@ -575,7 +575,7 @@ fn systemds_watchdog_is_a_stop_signal() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               SIGABRT terminated `web` (pid 200), which dumped core: the process has no SIGABRT handler, so any work in flight was lost
-              fix: find out why the service manager sent SIGABRT, which is no request to shut down: a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`
+              fix: find out why the service manager sent SIGABRT, which does not ask a program to shut down: a watchdog that the service did not reset (`WatchdogSec=`), `KillSignal=`, or `systemctl kill`
         "#]],
     );
 }

@@ -207,7 +207,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
                 unknown: Unknown/Unknown/Quiet
                   PID 1 `app` was terminated by SIGALRM, but the reason is unknown: a timer of the process sends SIGALRM, and so can another process; the sender of SIGALRM is not recorded
-                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGALRM handler before, or do not start it; otherwise search the audit log for who sent SIGALRM
+                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGALRM handler before, or do not start the timer; otherwise search the audit log for the sender of SIGALRM
             "#]],
         ),
         // The program's own signal.
@@ -224,7 +224,7 @@ fn a_timer_a_limit_and_a_filter_leave_no_core_dump() {
             expect![[r#"
                 unknown: Unknown/Unknown/Quiet
                   PID 1 `app` was terminated by SIGPROF, but the reason is unknown: a timer of the process sends SIGPROF, and so can another process; the sender of SIGPROF is not recorded
-                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGPROF handler before, or do not start it; otherwise search the audit log for who sent SIGPROF
+                  fix: if the program starts a timer (alarm, setitimer; profilers use one): install a SIGPROF handler before, or do not start the timer; otherwise search the audit log for the sender of SIGPROF
             "#]],
         ),
         (

@@ -74,7 +74,7 @@ fn a_close_that_the_client_never_acknowledged_is_undecided() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.7 s later; the client of 1 connection never acknowledged the close, and may still wait
-              fix: look for requests without an end in the logs of the clients, and for what took the way to them: a route or a policy that was removed while the process still served, or a client's own machine
+              fix: look for requests without an end in the logs of the clients, and find out why the network path to the clients was gone: a route or a policy that was removed while the process still served, or a client's own machine that failed
         "#]],
     );
     let of = |verb: &str| {
@@ -293,7 +293,7 @@ fn open_at_the_exit_after_the_servers_last_bytes_is_undecided() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 3 connections may have had a request under way, which the kernel cannot tell
-              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open
               +1.000 signal_generate: SIGTERM from `runc` (pid 60, unit containerd.service, child of `shim`), the container runtime, to PID 1 `app`: delivered, handler installed
               +1.001 signal_deliver: PID 1 `app` entered the SIGTERM handler
               +2.000 sched_process_exit: PID 1 `app` exited with code 0
@@ -314,7 +314,7 @@ fn open_at_the_exit_after_the_servers_last_bytes_is_undecided() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection may have had a request under way, which the kernel cannot tell; the client had not received all of the last answer
-              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open
         "#]],
     );
 }
@@ -355,7 +355,7 @@ fn a_connection_that_was_never_used_is_idle() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection may have had a request under way, which the kernel cannot tell
-              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open
         "#]],
     );
 }
@@ -375,7 +375,7 @@ fn undecided_across_the_wrap_of_jiffies() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection may have had a request under way, which the kernel cannot tell
-              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open
         "#]],
     );
 }
@@ -517,7 +517,7 @@ fn undecided_where_nothing_is_known_of_its_use() {
         expect![[r#"
             undecided-connections: Stopped/Clean/Undecided
               The container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 1 connection may have had a request under way, which the kernel cannot tell
-              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves none open
+              fix: look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open
         "#]],
     );
 }

@@ -163,7 +163,7 @@ fn masked_and_never_read() {
         expect![[r#"
             blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
               The container runtime sent SIGTERM to PID 1 `app`, which blocks SIGTERM in its signal mask and never read the signal; the container runtime sent SIGKILL 10.0 s later
-              fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads
+              fix: unblock the signal (a signal mask is inherited across fork and exec), or declare the signal that the program reads as its stop signal
         "#]],
     );
 }
@@ -233,19 +233,19 @@ fn a_process_that_is_killed_at_once_had_no_time() {
     check(
         &container(stop),
         expect![[r#"
-        blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-          The container runtime sent SIGTERM to PID 1 `app`, which had no time to act on the signal; the container runtime sent SIGKILL 2 ms later
-          fix: give PID 1 `app` time to act on SIGTERM, after which SIGKILL came within 2 ms: raise the time that the stop command waits (`docker stop --time`)
-    "#]],
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              The container runtime sent SIGTERM to PID 1 `app`, which had no time to act on the signal; the container runtime sent SIGKILL 2 ms later
+              fix: give PID 1 `app` time to act on SIGTERM (SIGKILL came within 2 ms after this signal): raise the time that the stop command waits (`docker stop --time`)
+        "#]],
     );
     let by_systemd = stop.replace("runc", "systemd");
     check(
         &unit(&by_systemd),
         expect![[r#"
-        blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
-          systemd sent SIGTERM to `web` (pid 200), which had no time to act on the signal; systemd sent SIGKILL 2 ms later
-          fix: give `web` (pid 200) time to act on SIGTERM, after which SIGKILL came within 2 ms: raise `TimeoutStopSec=` of the unit
-    "#]],
+            blocked-stop-signal: Stopped/BlockedStopSignal/Quiet
+              systemd sent SIGTERM to `web` (pid 200), which had no time to act on the signal; systemd sent SIGKILL 2 ms later
+              fix: give `web` (pid 200) time to act on SIGTERM (SIGKILL came within 2 ms after this signal): raise `TimeoutStopSec=` of the unit
+        "#]],
     );
 }
 

@@ -53,8 +53,8 @@ fn a_deleted_node_that_registers_again_with_its_boot_ran_twice() {
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +100.1, scheduled +100.2, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 182 s before the node was ready again: both may have run for at least 182 s
-                  remedy: check what both wrote in that time (at least 182 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 182 s before the node was ready again: both pods may have run for at least 182 s
+                  remedy: check what both pods wrote in that time (at least 182 s); in future, power a lost node off before its pods are replaced
         "#]],
     );
 }
@@ -91,8 +91,8 @@ fn a_replacement_runs_before_it_is_ready() {
             +112.0 volume pv-0 of db-0 (data-db-0): +110.0 → +112.0
             +150.0 node.down of n1 lost at +10: +10.0 → +150.0 same-boot
             +150.0 db-0 twice: +115.0 → +150.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 35.0 s before the node was ready again: both may have run for at least 35.0 s
-                  remedy: check what both wrote in that time (at least 35.0 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 35.0 s before the node was ready again: both pods may have run for at least 35.0 s
+                  remedy: check what both pods wrote in that time (at least 35.0 s); in future, power a lost node off before its pods are replaced
             +200.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +200.0, of a lost node
         "#]],
     );
@@ -119,8 +119,8 @@ fn a_second_run_ends_when_the_kubelet_reports_the_end_of_the_old_pod() {
     let (_, twice) = text.split_once("+300.0 a twice").expect("a second run");
     expect![[r#"
         : +35.0 → +296.0
-              duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` may have run there until 4.0 s before the node was ready again, when its kubelet reported that its containers had terminated; its replacement `b` on `n2` ran from 265 s before the node was ready again: both may have run for 261 s
-              remedy: check what both wrote in that time (261 s); power a lost node off before its pods are replaced
+              duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `a` may have run there until 4.0 s before the node was ready again, when its kubelet reported that its containers had terminated; its replacement `b` on `n2` ran from 265 s before the node was ready again: both pods may have run for 261 s
+              remedy: check what both pods wrote in that time (261 s); in future, power a lost node off before its pods are replaced
     "#]]
     .assert_eq(twice);
 }
@@ -154,8 +154,8 @@ fn a_deployments_pod_ran_until_the_nodes_return() {
                   remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 a twice: +35.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `a` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `b` on `n2` ran from 265 s before the node was ready again: both may have run for at least 265 s
-                  remedy: check what both wrote in that time (at least 265 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `a` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `b` on `n2` ran from 265 s before the node was ready again: both pods may have run for at least 265 s
+                  remedy: check what both pods wrote in that time (at least 265 s); in future, power a lost node off before its pods are replaced
             +302.0 pod a lost: +10.0 → +302.0, requested +30.0
                   stuck by node: +30.0 → +300.0
                   stuck by runtime: +300.0 → +302.0
@@ -194,8 +194,8 @@ fn a_forced_deletion_on_a_cordoned_silent_node_is_a_loss() {
                   remedy: check the console or the provider of `n1`. If it runs, repair its network or kubelet: a taint would let two pods write the same volume. If it does not, or that is not possible, power it off, make sure that it is off, and if the node is still not ready then: kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute (for Kubernetes 1.26 or later; the version of this cluster is not known)
             +200.0 node.down of n1 lost at +10: +10.0 → +200.0 same-boot
             +200.0 db-0 twice: +30.0 → +200.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 170 s before the node was ready again: both may have run for at least 170 s
-                  remedy: check what both wrote in that time (at least 170 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 170 s before the node was ready again: both pods may have run for at least 170 s
+                  remedy: check what both pods wrote in that time (at least 170 s); in future, power a lost node off before its pods are replaced
         "#]],
     );
 }
@@ -647,8 +647,8 @@ fn a_node_deleted_while_its_kubelet_spoke_may_run_its_pods_on() {
             +62.0 db-0 replaces db-0 (name-in-stateful-set): created +60.1, scheduled +60.1, ready +62.0, of a lost node
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 48.0 s before the node was ready again: both may have run for at least 48.0 s
-                  remedy: check what both wrote in that time (at least 48.0 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 48.0 s before the node was ready again: both pods may have run for at least 48.0 s
+                  remedy: check what both pods wrote in that time (at least 48.0 s); in future, power a lost node off before its pods are replaced
         "#]],
     );
 }
@@ -680,8 +680,8 @@ fn a_pod_that_the_garbage_collection_fails_may_run_on() {
                   remedy: `n1` runs, and its pod `shop/db-0` was deleted without the kubelet: two pods may write the same volume. Power it off at once
             +110.0 node.down of n1 lost at +10: +10.0 → +110.0 same-boot
             +110.0 db-0 twice: +62.0 → +110.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 48.0 s before the node was ready again: both may have run for at least 48.0 s
-                  remedy: check what both wrote in that time (at least 48.0 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 48.0 s before the node was ready again: both pods may have run for at least 48.0 s
+                  remedy: check what both pods wrote in that time (at least 48.0 s); in future, power a lost node off before its pods are replaced
         "#]],
     );
 }
@@ -733,8 +733,8 @@ fn a_pod_that_is_gone_with_its_node_is_lost() {
                   remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +15.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 285 s before the node was ready again: both may have run for at least 285 s
-                  remedy: check what both wrote in that time (at least 285 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 285 s before the node was ready again: both pods may have run for at least 285 s
+                  remedy: check what both pods wrote in that time (at least 285 s); in future, power a lost node off before its pods are replaced
         "#]],
     );
 }

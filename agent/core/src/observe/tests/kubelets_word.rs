@@ -155,8 +155,8 @@ fn the_taint_on_a_machine_that_runs_is_a_double_run() {
         +120.0 node.not_ready of n1 lost at +10: +10.0 → +15.0
         +700.0 node.down of n1 lost at +10: +10.0 → +700.0 same-boot
         +700.0 db-0 twice: +120.0 → +700.0
-              duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 580 s before the node was ready again: both may have run for at least 580 s
-              remedy: check what both wrote in that time (at least 580 s); power a lost node off before its pods are replaced
+              duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 580 s before the node was ready again: both pods may have run for at least 580 s
+              remedy: check what both pods wrote in that time (at least 580 s); in future, power a lost node off before its pods are replaced
         +700.0 node.out_of_service of n1 lost at +10: +100.0 → +700.0
     "#]].assert_eq(&from(script, "+100.0 alarm"));
 }

@@ -468,7 +468,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +411.0 volume pv-0 of a (data): +410.0 → +411.0
                   stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
-                  remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
+                  remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
             +415.0 b replaces a (next-of-replica-set): created +30.1, scheduled +30.2, ready +415.0, of a lost node
         "#]],
     );
@@ -533,7 +533,7 @@ fn a_taint_on_a_node_that_was_never_lost_is_said_as_what_it_is() {
         ",
         expect![[r#"
             +80.0 alarm about the node of n1
-                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with the effect NoExecute the taint evicts pods and keeps new pods away, with NoSchedule the taint keeps new pods away
                   remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +100.0 ask renewal n1
             +150.0 node n1 lost at +100: +100.0 → +150.0 by back, agent unknown, stuck 0, gone 0; pods 
@@ -544,7 +544,7 @@ fn a_taint_on_a_node_that_was_never_lost_is_said_as_what_it_is() {
                   remedy: find out why `n1` was not ready: journalctl -u kubelet, and its network to the API server. No taint is needed any more
             +150.0 node.down of n1 lost at +100: +100.0 → +150.0 same-boot
             +230.0 alarm about the node of n1
-                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
+                  taint-left-behind: node `n1` was ready when the taint out-of-service was set 70 s ago, and has not been lost since: with the effect NoExecute the taint evicts pods and keeps new pods away, with NoSchedule the taint keeps new pods away
                   remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         "#]],
     );

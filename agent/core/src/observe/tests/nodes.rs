@@ -303,8 +303,8 @@ fn a_pause_is_a_duplicate_run() {
             +118.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, attached +113.0, ready +118.0, of a lost node
             +300.0 node.down of n1 lost at +10: +10.0 → +300.0 same-boot
             +300.0 db-0 twice: +118.0 → +300.0
-                  duplicate-run: node `n1` came back with the same boot: it was paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 182 s before the node was ready again: both may have run for at least 182 s
-                  remedy: check what both wrote in that time (at least 182 s); power a lost node off before its pods are replaced
+                  duplicate-run: node `n1` came back with the same boot: the node had been paused or cut off. The old pod `db-0` may have run there until the node was ready again, and longer, until its kubelet stopped it; its replacement `db-0` on `n2` ran from 182 s before the node was ready again: both pods may have run for at least 182 s
+                  remedy: check what both pods wrote in that time (at least 182 s); in future, power a lost node off before its pods are replaced
             +320.0 node.out_of_service of n1 lost at +10: +100.0 → +320.0
         "#]],
     );
@@ -528,7 +528,7 @@ fn a_finalizer_keeps_a_pod_that_was_released() {
                   stuck by node: +30.0 → +110.0
                   stuck by finalizer example.com/hold: +110.0 → +170.0
                   stuck-by-finalizer: the pod's node `n1` was lost; then the finalizer `example.com/hold` kept the pod's object, which was gone 140 s after the deletion request
-                  remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+                  remedy: Find the controller that owns the finalizer, and find out why the controller does not remove the finalizer. Remove the finalizer by hand only if that controller does not exist any more.
             +170.0 node n1 lost at +10: +10.0 → +170.0 by pods-gone, agent silent, stuck 1, gone 1; pods db-0
                   node.not_ready +10.0
                   node.unknown +10.0
@@ -591,7 +591,7 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
             +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
                   stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-                  remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
+                  remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
             +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
         "#]],
     );
@@ -625,7 +625,7 @@ fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
     expect![[r#"
         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-              remedy: the volume is detached now; for the cause: the log of the external-attacher of csi.example.com, VolumeAttachment va-0
+              remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
     "#]].assert_eq(said);
     expect![[r#"
         n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1
@@ -681,7 +681,7 @@ fn a_taint_that_is_left_behind_is_said_once() {
         .split_once("alarm about the node of n1\n      taint-left-behind")
         .expect("an alarm");
     expect![[r#"
-        : node `n1` has been ready again for 61 s and still has the taint out-of-service: with effect NoExecute it evicts pods and keeps new ones away, with NoSchedule it keeps new ones away
+        : node `n1` has been ready again for 61 s and still has the taint out-of-service: with the effect NoExecute the taint evicts pods and keeps new pods away, with NoSchedule the taint keeps new pods away
               remedy: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
         +500.0 node.out_of_service of n1 lost at +10: +100.0 → +500.0
     "#]].assert_eq(said);
@@ -1060,7 +1060,7 @@ fn an_observer_that_stops_reports_the_pods_that_a_returned_kubelet_still_termina
                   stuck by node: +30.0 → +90.0
                   stuck by finalizer x/y: +90.0 → +105.0
                   stuck-by-finalizer: the pod's node `n1` was not ready for 90 s; when this observer stopped after the node's return, the finalizer `x/y` kept the object, 75 s after the deletion request
-                  remedy: Find the controller that owns the finalizer and why it does not finish. Remove the finalizer by hand only if that controller does not exist any more.
+                  remedy: Find the controller that owns the finalizer, and find out why the controller does not remove the finalizer. Remove the finalizer by hand only if that controller does not exist any more.
         "#]],
     );
 }

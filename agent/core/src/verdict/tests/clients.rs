@@ -45,7 +45,7 @@ fn a_sleep_that_fits() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.1 s after the listener closed
               remedy: 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of 3 s would have avoided the refusals
-              pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of 3 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s
+              pre-stop-sleep-longer Some(3): container `app`: 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of 3 s would have avoided this; with the 1.0 s of the shutdown, this sleep fits in the grace period of 10 s
         "#]],
     );
 }
@@ -58,7 +58,7 @@ fn a_sleep_that_was_too_short() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.9 s later; 14 connections were refused in the 1.2 s after the listener closed
               remedy: 14 connections were refused in the 1.2 s after the listener closed: a preStop sleep of 4 s would have avoided the refusals
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 2.1 s of the present preStop hook); with the 0.9 s of the shutdown, that fits in the grace period of 10 s
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 1.2 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 2.1 s of the present preStop hook); with the 0.9 s of the shutdown, this sleep fits in the grace period of 10 s
         "#]],
     );
 }
@@ -70,7 +70,7 @@ fn a_sleep_that_does_not_fit() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 6.0 s later; 14 connections were refused in the 7.0 s after the listener closed
               remedy: 14 connections were refused in the 7.0 s after the listener closed: a preStop sleep of 8 s would have avoided the refusals
-              pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after the listener closed; a preStop sleep of 8 s would have avoided this; with the 6.0 s of the shutdown, that needs a grace period of at least 20 s, not 10 s
+              pre-stop-sleep-longer Some(8): container `app`: 14 connections refused in the 7.0 s after the listener closed; a preStop sleep of 8 s would have avoided this; with the 6.0 s of the shutdown, this sleep needs a grace period of at least 20 s, not 10 s
               accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 7.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
@@ -85,7 +85,7 @@ fn clients_who_had_not_stopped_coming() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 2.7 s after the listener closed, and clients were still trying to connect when counting stopped
               remedy: 14 connections were refused, and clients were still trying to connect when counting stopped: keep accepting after the stop signal until clients stop connecting, or send clients elsewhere before the stop
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after the listener closed; a preStop sleep of 4 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s; clients were still trying to connect when counting stopped, so more may be needed
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.7 s after the listener closed; a preStop sleep of 4 s would have avoided this; with the 1.0 s of the shutdown, this sleep fits in the grace period of 10 s; clients were still trying to connect when counting stopped, so more may be needed
               accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 2.7 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );
@@ -99,10 +99,10 @@ fn counts_of_clients_who_were_not_all_seen_are_the_least() {
     check(
         ended,
         expect![[r#"
-        refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 14 connections were refused in the 2.1 s after the listener closed
-          remedy: at least 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of at least 3 s would have avoided the refusals
-          pre-stop-sleep-longer Some(3): container `app`: at least 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of at least 3 s would have avoided this; with the 1.0 s of the shutdown, that fits in the grace period of 10 s
-    "#]],
+            refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; at least 14 connections were refused in the 2.1 s after the listener closed
+              remedy: at least 14 connections were refused in the 2.1 s after the listener closed: a preStop sleep of at least 3 s would have avoided the refusals
+              pre-stop-sleep-longer Some(3): container `app`: at least 14 connections refused in the 2.1 s after the listener closed; a preStop sleep of at least 3 s would have avoided this; with the 1.0 s of the shutdown, this sleep fits in the grace period of 10 s
+        "#]],
     );
 }
 
@@ -218,7 +218,7 @@ fn a_sleep_for_the_port_that_was_refused() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 20.8 s later; 3 connections were refused in the 1.0 s after the listener closed
               remedy: 3 connections were refused in the 1.0 s after the listener closed: a preStop sleep of 2 s would have avoided the refusals
-              pre-stop-sleep-longer Some(2): container `app`: 3 connections refused in the 1.0 s after the listener closed; a preStop sleep of 2 s would have avoided this; with the 20.8 s of the shutdown, that fits in the grace period of 30 s
+              pre-stop-sleep-longer Some(2): container `app`: 3 connections refused in the 1.0 s after the listener closed; a preStop sleep of 2 s would have avoided this; with the 20.8 s of the shutdown, this sleep fits in the grace period of 30 s
         "#]],
     );
 }
@@ -231,7 +231,7 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; 14 connections were refused in the 2.0 s after the listener closed
               remedy: 14 connections were refused in the 2.0 s after the listener closed: a preStop sleep of 4 s would have avoided the refusals
-              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.0 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 1.0 s of the present preStop hook); with the 0.2 s of the shutdown, that fits in the grace period of 60 s
+              pre-stop-sleep-longer Some(4): container `app`: 14 connections refused in the 2.0 s after the listener closed; a preStop sleep of 4 s would have avoided this (including the 1.0 s of the present preStop hook); with the 0.2 s of the shutdown, this sleep fits in the grace period of 60 s
         "#]],
     );
     // Two ports: the sleep is for the one that needs more, although its clients were refused for less.
@@ -243,7 +243,7 @@ fn a_hook_that_closes_the_listener_covers_clients_until_then() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 0.2 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 14 s would have avoided the refusals
-              pre-stop-sleep-longer Some(14): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 14 s would have avoided this (including the 10.0 s of the present preStop hook); with the 0.2 s of the shutdown, that fits in the grace period of 60 s
+              pre-stop-sleep-longer Some(14): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 14 s would have avoided this (including the 10.0 s of the present preStop hook); with the 0.2 s of the shutdown, this sleep fits in the grace period of 60 s
         "#]],
     );
 }
@@ -266,7 +266,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
-              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that fits in the grace period of 60 s in the pod's spec (the deletion asked for 10 s)
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, this sleep fits in the grace period of 60 s in the pod's spec (the deletion asked for 10 s)
         "#]],
     );
     // Seen or not, or none at all: the same.
@@ -279,7 +279,7 @@ fn a_sidecars_sleep_counts_from_the_request() {
         expect![[r#"
             refused-connections (Deleted, Refused): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; 14 connections were refused in the 3.0 s after the listener closed
               remedy: 14 connections were refused in the 3.0 s after the listener closed: a preStop sleep of 26 s would have avoided the refusals
-              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, that needs a grace period of at least 35 s, not 25 s in the pod's spec (the deletion asked for 10 s)
+              pre-stop-sleep-longer Some(26): container `app`: 14 connections refused in the 3.0 s after the listener closed; a preStop sleep of 26 s would have avoided this (including the 20.0 s from the deletion request to the stop signal); with the 1.0 s of the shutdown, this sleep needs a grace period of at least 35 s, not 25 s in the pod's spec (the deletion asked for 10 s)
               accept-while-draining None: container `app` closed the listener while clients were still trying to connect (14 connections refused in the 3.0 s after the listener closed): keep accepting after the stop signal until clients stop connecting
         "#]],
     );

@@ -126,7 +126,7 @@ fn deleted_by_force() {
         termination().with(forced).term(0.3).kill(2.4),
         expect![[r#"
             force-killed (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0, 10 s in its spec)
-              remedy: the pod's own grace period of 10 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 10 s apply
+              remedy: the pod's own grace period of 10 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 10 s apply
         "#]],
     );
     // No grace would have helped this one.
@@ -189,7 +189,7 @@ fn a_sidecar_starved() {
             .term(10.3)
             .kill(12.3),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `proxy`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
+            prestop-overran (Deleted, Quiet): container `proxy`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended, which left 2.0 s for the shutdown
               remedy: shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
               grace-longer None: container `proxy` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],

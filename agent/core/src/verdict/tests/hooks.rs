@@ -22,7 +22,7 @@ fn overran_and_the_process_was_not_done_in_the_two_seconds() {
     check(
         termination().hook(0.2, 10.2, KILLED).term(10.3).kill(12.3),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
+            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended, which left 2.0 s for the shutdown
               remedy: shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],
@@ -46,7 +46,7 @@ fn overran_without_a_handler() {
     check(
         termination().hook(0.2, 10.2, KILLED).dropped_term(10.3).kill(12.3),
         expect![[r#"
-            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended and left 2.0 s for the shutdown
+            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` was still running when the grace period of 10 s ended, which left 2.0 s for the shutdown
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 2.0 s; shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.0 s)
         "#]],
     );
@@ -76,7 +76,7 @@ fn done_so_late_that_two_seconds_remain() {
     check(
         late().kill(11.3),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` took 9.0 s of the grace period of 10 s and left 2.0 s for the shutdown
+            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/drain.sh` took 9.0 s of the grace period of 10 s, which left 2.0 s for the shutdown
               remedy: shorten the preStop hook `/drain.sh`, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 11.0 s)
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],
@@ -88,7 +88,7 @@ fn an_old_kubelet_gave_the_full_grace_again() {
     check(
         termination().hook(0.2, 9.2, ExitStatus::Exited(0)).term(9.3).kill(19.3),
         expect![[r#"
-            killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later; the preStop hook `/drain.sh` took 9.0 s of the grace period of 10 s and left 10.0 s for the shutdown
+            killed-after-grace (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 10.0 s later; the preStop hook `/drain.sh` took 9.0 s of the grace period of 10 s, which left 10.0 s for the shutdown
               remedy: the shutdown needs more than the 10.0 s that it got: raise terminationGracePeriodSeconds above 10 s, or shorten the shutdown
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],
@@ -172,7 +172,7 @@ fn of_the_network_with_an_unknown_result() {
             .term(9.3)
             .kill(11.3),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop httpGet hook took 9.2 s of the grace period of 10 s and left 2.0 s for the shutdown, and its result is unknown: the API server did not answer within 2s
+            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop httpGet hook took 9.2 s of the grace period of 10 s, which left 2.0 s for the shutdown, and its result is unknown: the API server did not answer within 2s
               remedy: shorten the preStop httpGet hook, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 11.2 s)
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],
@@ -185,7 +185,7 @@ fn of_the_network_with_an_unknown_result() {
             .dropped_term(0.3)
             .kill(10.5),
         expect![[r#"
-            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.2 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s and left 10.2 s for the shutdown, and its result is unknown: the API server did not answer within 2s
+            ignored-stop-signal (Deleted, Quiet): container `app`: `app` is PID 1 and has no SIGTERM handler, so the kernel discarded the signal; the container runtime sent SIGKILL 10.2 s later; the preStop httpGet hook took 0.3 s of the grace period of 10 s, which left 10.2 s for the shutdown, and its result is unknown: the API server did not answer within 2s
               remedy: handle SIGTERM in PID 1 `app`, use `exec` in the shell that starts the program, or run a small init such as tini; this avoids the wait of 10.2 s
         "#]],
     );
@@ -234,7 +234,7 @@ fn a_sleep_as_long_as_the_grace_loses_nothing_itself() {
     check(
         termination().wait(hook(), 10.2, None).term(10.2).kill(12.2),
         expect![[r#"
-            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop sleep of 10 s took 10.2 s of the grace period of 10 s and left 2.0 s for the shutdown
+            prestop-overran (Deleted, Quiet): container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop sleep of 10 s took 10.2 s of the grace period of 10 s, which left 2.0 s for the shutdown
               remedy: shorten the preStop sleep of 10 s, or set terminationGracePeriodSeconds to at least 15 (the hook and the shutdown need more than 12.2 s)
               grace-longer None: container `app` needed more than the grace period of 10 s; how much more is unknown, because SIGKILL ended the shutdown
         "#]],

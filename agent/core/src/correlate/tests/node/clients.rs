@@ -51,7 +51,7 @@ fn a_graceful_shutdown_loses_requests_while_the_pod_is_ready() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 3.9 s later; the node was shutting down; at least 1 connection was reset; at least 2 connections were refused in the 1.2 s after the listener closed (10.0.0.2)
             +16.000 node 1 Warning +1.000…+16.000 graceful AgentEnded
               the reboot was announced by logind, and all pods (2) terminated within 11.0 s (normal phase took 4.0 s of 40 s, critical phase took 7.0 s of 20 s); logind waited 12.3 s of at most 60 s; clients lost at least 3 connections: Deployment shop/web 3 (2 refused, 1 reset); shop/web was Ready in the API for 4.1 s after its stop signal, and a Service sends clients to Ready pods
-              fix: drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being ready at once; those of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's own remedy applies, too
+              fix: drain the node before its shutdown (`kubectl drain`): a drain deletes the pods, and the endpoints of a deleted pod stop being ready at once; the endpoints of a pod that the kubelet stops at a shutdown may stay ready until the pod has ended. Each pod's own remedy applies, too
             +16.000 pod dns clean: NodeShutdown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.0 s later; the node was shutting down
         "#]],

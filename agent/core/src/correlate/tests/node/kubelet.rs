@@ -39,7 +39,7 @@ fn a_kubelet_without_a_lock_does_not_believe_a_spoofed_signal() {
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 2.9 s later
             +0.000 node 1 Critical -30.000…+0.000 spoofed UNCLEAN Continued
               :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; the kubelet held no lock, and without a lock the kubelet ignores the signal
-              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet: it takes the lock only at its start
+              fix: find the process that the sentence names, and find out who may use the system bus; restart the kubelet, because the kubelet takes its lock only when it starts
         "#]],
     );
 }
@@ -61,11 +61,11 @@ fn a_kubelet_that_believed_a_spoofed_signal_has_no_lock_later() {
         expect![[r#"
             +1.000 node 1 Critical -58.000…+1.000 spoofed UNCLEAN Continued
               :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated; the kubelet released its lock less than 1 ms later, and takes no new lock until it restarts
-              fix: find the process that is named in the sentence, and who may use the system bus; restart the kubelet: it takes the lock only at its start
+              fix: find the process that the sentence names, and find out who may use the system bus; restart the kubelet, because the kubelet takes its lock only when it starts
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet released its lock at a spoofed PrepareForShutdown, and takes no new lock until it restarts
-              fix: restart the kubelet after each spoofed signal: the kubelet takes the lock only at its start
+              fix: restart the kubelet after each spoofed signal, because the kubelet takes its lock only when it starts
         "#]],
     );
 }
@@ -86,7 +86,7 @@ fn a_kubelet_that_took_a_new_lock_needs_no_restart() {
         expect![[r#"
             +91.100 node 1 Critical +1.000…+91.100 spoofed UNCLEAN Continued
               :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown 2 times, which only logind may send; the node stayed up; no pod terminated
-              fix: find the process that is named in the sentence, and who may use the system bus
+              fix: find the process that the sentence names, and find out who may use the system bus
         "#]],
     );
 }
@@ -118,7 +118,7 @@ fn a_kubelet_without_a_lock_has_none_to_let_go_of() {
         expect![[r#"
             -20.000 node 1 Critical -50.000…-20.000 spoofed UNCLEAN Continued
               :1.42 sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated
-              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started); restart the kubelet: it takes the lock only at its start
+              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who used it at that time (the audit log has each process that was started); restart the kubelet, because the kubelet takes its lock only when it starts
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 unprotected UNCLEAN Down { back: Boot(3640000000000) }
               the kubelet held no delay lock at the reboot, and 2 pods still ran when systemd stopped all services: the kubelet's shutdownGracePeriod is 0 (the default)

@@ -224,7 +224,7 @@ fn the_kubelets_state_shows_that_it_did_not_finish() {
             +90.000 down +59.800…+105.000 of 1
             +90.000 node 1 Critical +1.000…+59.800 truncated UNCLEAN Down { back: Boot(3705000000000) }
               the kubelet began to stop the pods for the reboot and did not finish; 2 pods were not seen to end: shop/dns, shop/web
-              fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to what the named pods need, or shorten their shutdown
+              fix: raise shutdownGracePeriod (and logind's InhibitDelayMaxSec with it) to the time that the named pods need, or shorten the shutdown of these pods
             +120.000 container 000000000000 unknown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: how PID 1 `app` terminated is unknown: epitaph's last evidence is 58.7 s after SIGTERM, and no exit was seen until then; the node was shutting down
         "#]],
@@ -469,7 +469,7 @@ fn a_soft_reboot_keeps_the_boot() {
         expect![[r#"
             +11.000 node 1 Critical +1.000…+2.100 truncated UNCLEAN Down { back: Boot(3610000000000) }
               the soft-reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (got no stop signal) (normal phase took at least 1.1 s of 40 s)
-              fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) and its pods were over
+              fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 1.0 s, before its periods (60 s) had passed and its pods had ended
             +11.000 down +2.100…+10.000 of 1, soft
         "#]],
     );

@@ -169,7 +169,7 @@ fn a_drained_node_has_nothing_to_lose_by_a_bypass() {
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Info +1.000…+3.800 bypassed Down { back: Boot(3640000000000) }
               the reboot bypassed logind: systemd began a job for reboot.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before version 251 neither `shutdown now` nor `reboot` goes through logind, and with systemd before version 227 no command does: then drain the node first
         "#]],
     );
 }
@@ -398,7 +398,7 @@ fn a_kubelet_that_dies_within_the_delay_is_named() {
             +36.000 down +5.800…+40.000 of 1
             +36.000 node 1 Critical +1.000…+5.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the reboot did not wait for the shutdown of 2 of 2 pods: shop/dns (got no stop signal), shop/web (had 2.0 s of its 30 s) (normal phase took 2.1 s of 40 s)
-              fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) and its pods were over
+              fix: look at the log of the kubelet's service in that boot: the kubelet released its lock after 2.0 s, before its periods (60 s) had passed and its pods had ended
             +66.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 PrepareForShutdown
               container `app`: PID 1 `app` still ran 2.0 s after SIGTERM, when the shutdown of the node stopped all processes; the node was shutting down
         "#]],

@@ -40,7 +40,7 @@ fn systemd_219_powers_off_without_logind() {
             +34.000 down +3.800…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.800 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the power-off bypassed logind: systemd began a job for shutdown.target, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before version 251 neither `shutdown now` nor `reboot` goes through logind, and with systemd before version 227 no command does: then drain the node first
         "#]],
     );
 }
@@ -98,7 +98,7 @@ fn a_signal_to_pid_1_bypasses_logind() {
             +34.000 down +3.900…+40.000 of 1
             +34.000 node 1 Critical +1.000…+3.900 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the reboot bypassed logind: `bash` (pid 70) sent PID 1 SIGRTMIN+5, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before version 251 neither `shutdown now` nor `reboot` goes through logind, and with systemd before version 227 no command does: then drain the node first
         "#]],
     );
 }
@@ -173,7 +173,7 @@ fn systemd_shutdown_shows_itself() {
             +44.000 down +13.910…+40.000 of 1
             +44.000 node 1 Critical +1.000…+13.910 bypassed UNCLEAN Down { back: Boot(3640000000000) }
               the shutdown bypassed logind: systemd-shutdown stopped all processes, and logind sent no PrepareForShutdown; the kubelet held its lock, but got no announcement; 2 pods ran at that time
-              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before 251 neither `shutdown now` nor `reboot` goes through logind, and before 227 no command does: drain the node first
+              fix: use `systemctl poweroff` or `systemctl reboot`, without `--force`; with systemd before version 251 neither `shutdown now` nor `reboot` goes through logind, and with systemd before version 227 no command does: then drain the node first
             +74.000 container 000000000000 truncated-by-shutdown: NodeShutdown, by 1 systemd-shutdown
               container `app`: systemd sent SIGTERM to PID 1 `app`; systemd-shutdown sent SIGKILL to all processes, before the end of the container's grace period of 30.0 s; the node was shutting down
         "#]],
@@ -201,7 +201,7 @@ fn a_spoofed_signal_is_not_a_shutdown_and_a_real_one_follows() {
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later; the node was shutting down
             +1.000 node 1 Critical -30.000…+1.000 spoofed UNCLEAN Continued
               :1.42 (pid 4711, `gdbus`) sent PrepareForShutdown, which only logind may send; the node stayed up; the kubelet acted on it: 1 of 2 pods terminated
-              fix: find the process that is named in the sentence, and who may use the system bus
+              fix: find the process that the sentence names, and find out who may use the system bus
             +34.000 down +3.800…+40.000 of 2
             +34.000 node 2 Critical +1.000…+3.800 truncated UNCLEAN Down { back: Boot(3640000000000) }
               the power-off did not wait for the shutdown of 1 of 1 pod: shop/dns (got no stop signal) (critical phase took 1.0 s of 20 s)
@@ -217,7 +217,7 @@ fn a_spoofed_signal_alone_is_reported_when_the_kubelet_is_done() {
         expect![[r#"
             +91.000 node 1 Critical +1.000…+91.000 spoofed UNCLEAN Continued
               :1.42 sent PrepareForShutdown, which only logind may send; the node stayed up; no pod terminated
-              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who did at that time (the audit log has each process that was started)
+              fix: the sender had left the bus before its process could be looked up: find out who may use the system bus, and who used it at that time (the audit log has each process that was started)
         "#]],
     );
 }
@@ -241,7 +241,7 @@ fn a_cancelled_shutdown_keeps_the_machine() {
         expect![[r#"
             +5.500 node 1 Warning +1.000…+5.500 cancelled Continued
               the reboot was cancelled 4.5 s after its announcement; 1 pod was terminated by then
-              fix: delete the pods that are Failed with the reason Terminated, where no controller replaces them: the kubelet does not start them again
+              fix: delete the pods that are Failed with the reason Terminated, if no controller replaces them: the kubelet does not start them again
             +8.000 pod web clean: NodeShutdown, by 1 PrepareForShutdown
               container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the node was shutting down
             +92.000 down +61.800…+90.000 of 2

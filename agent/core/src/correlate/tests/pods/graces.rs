@@ -71,7 +71,7 @@ fn a_person_asks_for_less_than_the_spec() {
         &killed("+1.05 pod web deleted=+1:5", 5),
         expect![[r#"
             killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -131,7 +131,7 @@ fn an_event_about_another_request_names_nobody() {
         &killed(request, 5),
         expect![[r#"
             killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 5.1 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the shutdown needs more than the 5.1 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -176,7 +176,7 @@ fn a_grace_of_0_in_the_spec_is_no_force_delete() {
         &killed("+1.05 pod web deleted=+1:0", 1),
         expect![[r#"
             force-killed: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 1.1 s later; the pod was force-deleted (grace period 0, 60 s in its spec)
-              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 0 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -284,8 +284,8 @@ fn a_hook_and_a_sidecar_that_a_shortened_grace_left_too_little() {
     check(
         &pod("app.prestop=exec:/bin/sh", rest),
         expect![[r#"
-            prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 5 s ended and left 2.0 s for the shutdown; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
-              fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+            prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 5 s ended, which left 2.0 s for the shutdown; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion
+              fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -309,7 +309,7 @@ fn a_hook_and_a_sidecar_that_a_shortened_grace_left_too_little() {
         &pod("proxy:sidecar", rest),
         expect![[r#"
             killed-after-grace: container `app` (2 of 2 unclean): the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 4.9 s later; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion; container `proxy`: sidecar-starved
-              fix: the shutdown needs more than the 4.9 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the shutdown needs more than the 4.9 s that it got, and the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
@@ -368,14 +368,14 @@ fn an_eviction_by_the_kubelet_does_not_wait() {
         &evicted(low),
         expect![[r#"
             killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource ("The node was low on resource: memory. Container app was using 9Gi")
-              fix: the shutdown needs more than the 2.1 s that it got, and a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the pod requests that cover its use, so that others are evicted first, or the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`
+              fix: the shutdown needs more than the 2.1 s that it got, and a hard eviction of the kubelet waits for no grace period, a soft one at most for its `evictionMaxPodGracePeriod`: give the pod requests that cover its use, so that the kubelet evicts other pods first, or give the kubelet an `evictionSoft` threshold with a longer `evictionMaxPodGracePeriod`
         "#]],
     );
     check(
         &evicted(""),
         expect![[r#"
             killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
-              fix: the shutdown needs more than the 2.1 s that it got, and which threshold the eviction was for is not known: a hard one waits for no grace period, a soft one at most for `evictionMaxPodGracePeriod` of the kubelet, whose log names it
+              fix: the shutdown needs more than the 2.1 s that it got, and the threshold of the eviction is not known (the kubelet's log names it): a hard eviction waits for no grace period, a soft eviction waits at most for the kubelet's `evictionMaxPodGracePeriod`
         "#]],
     );
 }

@@ -410,7 +410,7 @@ fn a_sidecar_is_not_starved_by_main_containers_that_were_not_observed() {
     check_sentences(
         &late,
         expect![[r#"
-            container `log` (0 of 2 clean): PID 1 `log` was terminated by SIGKILL, but the reason is unknown: nothing shows what used up the grace period before the stop signal: the pod's main containers, or the container's own preStop hook; the preStop hook `/bin/drain` took 29.8 s of the grace period of 30 s and left 2.1 s for the shutdown; container `app` was not observed: the pod's status reports Completed, exit code 0
+            container `log` (0 of 2 clean): PID 1 `log` was terminated by SIGKILL, but the reason is unknown: nothing shows what used up the grace period before the stop signal: the pod's main containers, or the container's own preStop hook; the preStop hook `/bin/drain` took 29.8 s of the grace period of 30 s, which left 2.1 s for the shutdown; container `app` was not observed: the pod's status reports Completed, exit code 0
         "#]],
     );
 }

@@ -47,7 +47,7 @@ fn held_of(script: &str) -> String {
 fn the_exit_does_not_reach_the_status() {
     expect![[r#"
         +63.100 held-by-runtime
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still has `app` as running; not known: whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still shows `app` as running; not known: whether a process of the container is in state D, whether the shim is alive, and whether the shim, the runtime or the kubelet waits; the pod's Events were not listed
     "#]].assert_eq(&held(""));
 }
 
@@ -94,7 +94,7 @@ fn a_shim_that_takes_no_exit() {
     let pods: String = play_all(&script).reports.iter().filter_map(pods).collect();
     expect![[r#"
         +63.100 held-by-runtime
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still has `app` as running; not known: whether a process of the container is left in state D, whether the shim is alive, and which of shim, runtime and kubelet waits; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its status still shows `app` as running; not known: whether a process of the container is in state D, whether the shim is alive, and whether the shim, the runtime or the kubelet waits; the pod's Events were not listed
         +35.100 clean Deleted ["the API server had not reported the pod as finished"]: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.0 s later
     "#]].assert_eq(&(held_of(&script) + &pods));
 }
@@ -104,7 +104,7 @@ fn a_shim_that_takes_no_exit() {
 fn the_stop_of_the_sandbox_keeps_the_status_back() {
     expect![[r#"
         +63.100 held-by-sandbox
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and the stop of its sandbox is not done: the sandbox's process is gone, and the status still has `app` as running; not known: what the container runtime waits for; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is not stopped yet: the sandbox's process is gone, and the pod's status still shows `app` as running; not known: what the container runtime waits for; the pod's Events were not listed
     "#]].assert_eq(&held(SANDBOX_GONE));
 }
 
@@ -145,13 +145,13 @@ fn an_old_event_does_not_name_the_layer() {
     };
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; the kubelet reported 57.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; the kubelet reported 57.1 s ago: error killing pod: failed to "KillPodSandbox" with KillPodSandboxError: failed to destroy network; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&of("+6"));
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
         +183.200 held-by-volume
-          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and its sandbox is gone; what is left are its volumes (data-web-0), or an admission that refuses the kubelet's deletion; not known: which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod
+          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and its sandbox is gone; either its volumes (data-web-0) are not unmounted yet, or an admission webhook or policy refuses the kubelet's deletion; not known: which volumes are unmounted, and whether an admission webhook or policy refuses the kubelet's deletion of the pod
     "#]].assert_eq(&of("-30"));
 }
 
@@ -194,12 +194,12 @@ fn volumes_are_left() {
     };
     expect![[r#"
         +63.100 held-by-volume
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; what is left are its volumes (data-web-0), or an admission that refuses the kubelet's deletion; not known: which volumes are unmounted, and whether admission refuses the kubelet's deletion of the pod
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; either its volumes (data-web-0) are not unmounted yet, or an admission webhook or policy refuses the kubelet's deletion; not known: which volumes are unmounted, and whether an admission webhook or policy refuses the kubelet's deletion of the pod
     "#]].assert_eq(&of("+48.5 events web known\n"));
     // Next to it: an Event may say that it is the network.
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&of("+48.5 events web forbidden\n"));
 }
 
@@ -208,7 +208,7 @@ fn volumes_are_left() {
 fn the_kubelet_does_not_give_it_up() {
     expect![[r#"
         +63.100 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&held(&format!("{REPORTED}{SANDBOX_GONE}")));
 }
 
@@ -217,7 +217,7 @@ fn a_finalizer_keeps_the_object() {
     let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0 finalizer=example.com/hold\n");
     expect![[r#"
         +63.000 held-by-finalizer
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: example.com/hold; not known: what the controller waits for
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep the pod's object: example.com/hold; not known: what the controller waits for
     "#]].assert_eq(&held(&rest));
 }
 
@@ -236,7 +236,7 @@ fn the_api_server_does_not_remove_it() {
     let rest = format!("{REPORTED}{SANDBOX_GONE}+6 pod web deleted=+1:0\n");
     expect![[r#"
         +63.000 held-by-api
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; no finalizer keeps its object, and the API server has not removed it; not known: what the API server's storage waits for
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and Kubernetes does not wait for the kubelet any more; no finalizer keeps the pod's object, and the API server has not removed the object; not known: what the API server's storage waits for
     "#]].assert_eq(&held(&rest));
 }
 
@@ -254,9 +254,9 @@ fn one_layer_after_the_other() {
         +63.000 held-by-sandbox
           pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and no exit of its sandbox's process was observed; not known: what the container runtime waits for; the pod's Events were not listed
         +123.000 held-by-kubelet
-          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 122 s after its deletion was seen: its last container exited 120 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
         +183.000 held-by-finalizer
-          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: example.com/hold; not known: what the controller waits for
+          pod shop/web is still Terminating 182 s after its deletion was seen: its last container exited 180 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep the pod's object: example.com/hold; not known: what the controller waits for
     "#]].assert_eq(&held(&rest));
 }
 
@@ -269,7 +269,7 @@ fn the_condition_shows_that_the_sandbox_is_gone() {
         .replace("-60 exec pause\n", "");
     expect![[r#"
         +63.000 held-by-kubelet
-          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not given it up, or admission refuses the kubelet's deletion; not known: what the kubelet waits for, and whether admission refuses its deletion of the pod; the pod's Events were not listed
+          pod shop/web is still Terminating 62 s after its deletion was seen: its last container exited 60 s ago, and its sandbox is gone; the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion; not known: what the kubelet waits for, and whether an admission webhook or policy refuses its deletion of the pod; the pod's Events were not listed
     "#]].assert_eq(&held_of(&script));
 }
 
@@ -325,7 +325,7 @@ fn a_finished_pod_is_held_too() {
         ";
     expect![[r#"
         +61.000 held-by-finalizer
-          pod shop/web is still Terminating 60 s after its deletion was seen: its last container exited 111 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep its object: batch.kubernetes.io/job-tracking; not known: what the controller waits for
+          pod shop/web is still Terminating 60 s after its deletion was seen: its last container exited 111 s ago, and Kubernetes does not wait for the kubelet any more; finalizers keep the pod's object: batch.kubernetes.io/job-tracking; not known: what the controller waits for
     "#]].assert_eq(&held_of(script));
 }
 

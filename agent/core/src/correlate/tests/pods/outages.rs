@@ -116,8 +116,8 @@ fn a_hidden_request_may_have_begun_with_a_hook() {
     check_sentences(
         &script,
         expect![[r#"
-        container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the preStop hook `/bin/hook` was still running when the grace period ended and left 2.0 s for the shutdown; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
-    "#]],
+            container `app`: PID 1 `app` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the preStop hook `/bin/hook` was still running when the grace period ended, which left 2.0 s for the shutdown; the reason for the termination is unknown: the Kubernetes API did not answer during the termination: timeout; the watch of the pods was interrupted, so the time of the deletion is unknown; when deletion was requested, if it was, is unknown
+        "#]],
     );
 }
 
@@ -309,8 +309,8 @@ fn a_container_without_a_name_may_have_a_hook() {
     check_sentences(
         &script,
         expect![[r#"
-        a container of unknown name: PID 1 `odd` exited with code 0, but the reason is unknown: no status of the pod named the container, so its preStop hook, or whether it is the sandbox, is unknown; the reason for the termination is unknown: the pod\'s status did not name this container
-    "#]],
+            a container of unknown name: PID 1 `odd` exited with code 0, but the reason is unknown: no status of the pod named the container, so it is unknown whether the container is the sandbox, and which preStop hook it has; the reason for the termination is unknown: the pod\'s status did not name this container
+        "#]],
     );
 }
 

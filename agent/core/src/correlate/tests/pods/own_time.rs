@@ -34,7 +34,7 @@ fn a_sleep_that_the_deletion_cut_is_long_enough() {
         &refused("app.prestop=sleep:30", asked, 6.1),
         expect![[r#"
             refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the preStop sleep of 30 s was cut after 5.0 s, when the grace period of 5 s ended; the pod's grace period is 60 s in its spec, 5 s asked for by the deletion; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
-              fix: 1 connection was refused, and the preStop sleep was cut: the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: 1 connection was refused, and the preStop sleep was cut: the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -48,7 +48,7 @@ fn a_sleep_that_the_deletion_cut_is_long_enough() {
         &refused("app.prestop=exec:/bin/sleep", program, 6.1),
         expect![[r#"
             prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; the preStop hook `/bin/sleep` was still running when the grace period of 5 s ended; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
-              fix: shorten the preStop hook `/bin/sleep`: the hook and the shutdown need more than 5.0 s; the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: shorten the preStop hook `/bin/sleep`: the hook and the shutdown need more than 5.0 s; the pod's own grace period of 60 s was not given: do not pass `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 5 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -58,7 +58,7 @@ fn a_sleep_that_the_deletion_cut_is_long_enough() {
         expect![[r#"
             refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
               fix: 1 connection was refused in the 1.8 s after the listener closed: a preStop sleep of 7 s would have avoided the refusals
-              pre-stop-sleep-longer Some(7): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 7 s would have avoided this (including the 4.0 s of the present preStop hook); with the 1.9 s of the shutdown, that fits in the grace period of 60 s
+              pre-stop-sleep-longer Some(7): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 7 s would have avoided this (including the 4.0 s of the present preStop hook); with the 1.9 s of the shutdown, this sleep fits in the grace period of 60 s
               deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -81,22 +81,22 @@ fn a_sleep_is_compared_with_the_grace_period_of_the_spec() {
     check(
         &refused("", "+1.05 pod web deleted=+1:2", 1.3),
         expect![[r#"
-        refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
-          fix: 1 connection was refused in the 1.8 s after the listener closed: a preStop sleep of 3 s avoids the refusals in the pod's own grace period of 60 s, of which 2 s were given
-          pre-stop-sleep-longer Some(3): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 3 s avoids this in the pod's own grace period of 60 s, of which 2 s were given; with the 1.9 s of the shutdown, that fits in the grace period of 60 s in the pod's spec (the deletion asked for 2 s)
-          deletion requested with a grace period of 2 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
+              fix: 1 connection was refused in the 1.8 s after the listener closed: a preStop sleep of 3 s avoids the refusals in the pod's own grace period of 60 s, of which 2 s were given
+              pre-stop-sleep-longer Some(3): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 3 s avoids this in the pod's own grace period of 60 s, of which 2 s were given; with the 1.9 s of the shutdown, this sleep fits in the grace period of 60 s in the pod's spec (the deletion asked for 2 s)
+              deletion requested with a grace period of 2 s (60 s in the pod's spec; time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
     let second = "+1.05 pod web deleted=+1:60
         +1.2 pod web deleted=+1:2";
     check(
         &refused("", second, 1.3),
         expect![[r#"
-        refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
-          fix: 1 connection was refused in the 1.8 s after the listener closed: a preStop sleep of 3 s avoids the refusals in the pod's own grace period of 60 s, of which 2 s were given
-          pre-stop-sleep-longer Some(3): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 3 s avoids this in the pod's own grace period of 60 s, of which 2 s were given; with the 1.9 s of the shutdown, that fits in the grace period of 60 s
-          deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            refused-connections: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 1.9 s later; 1 connection was refused in the 1.8 s after the listener closed (10.0.0.2)
+              fix: 1 connection was refused in the 1.8 s after the listener closed: a preStop sleep of 3 s avoids the refusals in the pod's own grace period of 60 s, of which 2 s were given
+              pre-stop-sleep-longer Some(3): container `app`: 1 connection refused in the 1.8 s after the listener closed; a preStop sleep of 3 s avoids this in the pod's own grace period of 60 s, of which 2 s were given; with the 1.9 s of the shutdown, this sleep fits in the grace period of 60 s
+              deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
 
@@ -130,7 +130,7 @@ fn an_eviction_with_a_grace_period_of_0() {
         &script,
         expect![[r#"
             force-killed: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.1 s later; the pod was force-deleted (grace period 0, 60 s in its spec)
-              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
         "#]],
     );
 }
@@ -155,7 +155,7 @@ fn a_forced_deletion_of_an_evicted_pod_is_not_the_kubelets() {
         &evicted("+11.05 pod web deleted=+11:0"),
         expect![[r#"
             force-killed: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 12.1 s later; the pod was force-deleted (grace period 0, 60 s in its spec); the kubelet evicted the pod: the node or the pod ran out of a resource
-              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, nor `gracePeriodSeconds` in the controller that deletes (the API server's audit log names it): then the pod's 60 s apply
+              fix: the pod's own grace period of 60 s was not given: do not pass `--force` or `--grace-period` to `kubectl delete`, and do not set `gracePeriodSeconds` in the controller that deletes the pod (the API server's audit log names this controller): then the pod's 60 s apply
               deletion requested with a grace period of 0 s (60 s in the pod's spec; time known to within less than 1 ms, the clock of the API server was not compared)
         "#]],
     );
@@ -163,9 +163,9 @@ fn a_forced_deletion_of_an_evicted_pod_is_not_the_kubelets() {
     check(
         &evicted(""),
         expect![[r#"
-        killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 12.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
-          fix: the shutdown needs more than the 12.1 s that it got, and which threshold the eviction was for is not known: a hard one waits for no grace period, a soft one at most for `evictionMaxPodGracePeriod` of the kubelet, whose log names it
-    "#]],
+            killed-after-grace: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 12.1 s later; the pod's grace period is 60 s in its spec, and the kubelet's eviction did not wait for its end; the kubelet evicted the pod: the node or the pod ran out of a resource
+              fix: the shutdown needs more than the 12.1 s that it got, and the threshold of the eviction is not known (the kubelet's log names it): a hard eviction waits for no grace period, a soft eviction waits at most for the kubelet's `evictionMaxPodGracePeriod`
+        "#]],
     );
 }
 
@@ -230,9 +230,9 @@ fn a_second_request_is_not_the_setting() {
     check(
         &pod("app.prestop=exec:/bin/sh", rest),
         expect![[r#"
-        prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 4 s ended and left 2.0 s for the shutdown; a later delete request, 1.1 s after the first, shortened the grace period from 60 s to 4 s
-          fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; do not shorten the grace period with a second delete
-          deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
-    "#]],
+            prestop-overran: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler started, but the shutdown did not finish: the container runtime sent SIGKILL 2.0 s later; the preStop hook `/bin/sh` was still running when the grace period of 4 s ended, which left 2.0 s for the shutdown; a later delete request, 1.1 s after the first, shortened the grace period from 60 s to 4 s
+              fix: shorten the preStop hook `/bin/sh`: the hook and the shutdown need more than 7.0 s; do not shorten the grace period with a second delete
+              deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
+        "#]],
     );
 }
