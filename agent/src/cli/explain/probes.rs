@@ -50,8 +50,8 @@ mod tests {
             inet_sk_error_report (a probe: an eBPF program at this tracepoint of the kernel)
 
             What it shows
-              The error that a client on this machine got, such as ECONNREFUSED, also by
-              ICMP.
+              The error that a client on this machine got, such as ECONNREFUSED, also if
+              the error came by ICMP.
 
             What is not known without it
               Connections that kube-proxy or a firewall rejected. On Linux 5.10, which

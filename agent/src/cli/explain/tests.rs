@@ -38,9 +38,9 @@ fn an_alert_has_the_words_of_its_runbook() {
 
             What it means
               A node is ready and has the taint `node.kubernetes.io/out-of-service`, set
-              while the node was lost, or set on the wrong node by mistake. With effect
-              `NoExecute` the taint evicts pods and keeps new ones away; with `NoSchedule`
-              it only keeps new ones away.
+              while the node was lost, or set on the wrong node by mistake. With the
+              effect `NoExecute` the taint evicts pods and keeps new pods away; with
+              `NoSchedule` the taint only keeps new pods away.
 
             What proves it
               `epitaph_node_out_of_service{ready="true"}`, and `kubectl get node NODE -o
@@ -82,22 +82,18 @@ fn what_is_shown_of_a_lost_node_leads_to_the_observer() {
         Some("NodeStatusUnknown"),
         expect![[r#"
             NodeStatusUnknown, NodeNotReady, NotReady, node gone, TaintManagerEviction, DeletionByTaintManager
-              The kubelet stopped posting the node's status, so that the control plane set
-              `Ready` to Unknown, and after five minutes requested the deletion of the
-              pods by a taint: whether the machine runs is not known, and nothing has
-              stopped the containers.
+              The kubelet stopped posting the node's status. So the control plane set
+              `Ready` to Unknown, and after five minutes it requested the deletion of the
+              pods because of a taint. It is not known whether the machine runs, and
+              nothing has stopped the containers.
 
             Verdicts that fit
               lost             The node is not ready, nothing on it answers, and its pods
-                               cannot be terminated: they stay Terminating, and a
-                               StatefulSet's are not replaced.
+                               cannot be terminated.
               unreachable      The node is not ready, but its agent answers, or its
-                               kubelet itself reports Ready=False: the machine runs, and
-                               so may its containers.
+                               kubelet itself reports Ready=False.
               fenced-by-taint  The node is lost and has the taint
-                               node.kubernetes.io/out-of-service: its pods and volumes are
-                               released, or are about to be, without a kubelet's
-                               confirmation.
+                               node.kubernetes.io/out-of-service.
 
             Next
               kubectl -n epitaph logs -l app.kubernetes.io/component=observer --prefix --tail=-1
@@ -111,8 +107,8 @@ fn all_with_a_line_each() {
     check(
         None,
         expect![[r#"
-            ! oom-killed             The OOM killer killed the main process because memory ran out: the kernel's, or a daemon that kills before the kernel has to (systemd-oomd, earlyoom, nohang), which the sentence names.
-            ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited, with an error or with 0: that process's work was lost.
+            ! oom-killed             The OOM killer killed the main process because memory ran out.
+            ! oom-child              The OOM killer killed another process of the container or unit, during the stop or within the ten seconds before the main process exited.
             ! crashed                The main process was terminated by a signal that it caused itself: a fault, an abort, or a resource limit.
             ! killed-by-other        A signal killed the main process, and the sender of the signal is neither the container runtime (or systemd) nor the main process itself.
             ! stuck                  The grace period ended long ago, and the process is still running.
@@ -124,7 +120,7 @@ fn all_with_a_line_each() {
             ! force-killed           The main process was killed without a stop signal first, or the pod was deleted with a grace period of 0.
             ! blocked-stop-signal    The stop signal was never read: the process was frozen or stopped, blocked the signal, never ran its handler, or was killed before it had time to run.
             ! ignored-stop-signal    The kernel discarded the stop signal, so the process kept running until the runtime killed it: PID 1 has no handler, its handler only raised the signal again (Node.js), or the process below an init ignores it.
-            ! default-action         The process has no handler, so the stop signal terminated it at once, and any work in flight was lost.
+            ! default-action         The process has no handler for the stop signal, so the signal terminated the process at once, and any work in flight was lost.
             ! prestop-failed         The main process exited cleanly, but the preStop hook failed, so the work of the hook may be incomplete.
             ! nonzero-exit           The main process exited with a code other than 0.
             ! cut-connections        The process exited cleanly, but open connections with an unanswered request were dropped at exit.
@@ -141,36 +137,36 @@ fn all_with_a_line_each() {
 
             The observer's verdicts about lost nodes and their pods:
 
-            ! stuck-by-finalizer  Kubernetes no longer waits for a kubelet (grace period 0), and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
+            ! stuck-by-finalizer  Kubernetes no longer waits for a kubelet (grace period 0), but finalizers keep the pod's object.
             ! stuck-by-volume     The replacement waited for a volume that was still attached to the lost node.
-            ! duplicate-run       The node came back with the same boot: its containers existed all the time, and may have run at the same time as their replacements.
-            ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service: its pods and volumes are released, or are about to be, without a kubelet's confirmation.
-            ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports Ready=False: the machine runs, and so may its containers.
-            ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated: they stay Terminating, and a StatefulSet's are not replaced.
-              taint-left-behind   The node is ready and has the taint node.kubernetes.io/out-of-service: with effect NoExecute it evicts pods and keeps new ones away; with NoSchedule it only keeps new ones away.
+            ! duplicate-run       The node came back without a reboot: its containers existed all the time, and may have run at the same time as their replacements.
+            ! fenced-by-taint     The node is lost and has the taint node.kubernetes.io/out-of-service.
+            ! unreachable         The node is not ready, but its agent answers, or its kubelet itself reports Ready=False.
+            ! lost                The node is not ready, nothing on it answers, and its pods cannot be terminated.
+              taint-left-behind   The node is ready and still has the taint node.kubernetes.io/out-of-service.
 
             What holds a pod that is still Terminating although its containers have exited:
 
-              held-by-runtime    The main process of a container has exited, and the pod's status still has it as running: a process of the container that cannot be killed (state D), the shim, the container runtime or the kubelet keeps the exit back.
+              held-by-runtime    The main process of a container has exited, but the pod's status still shows the container as running.
               held-by-sandbox    All containers have exited, and the pod's sandbox (the pause process and the pod's network) is not stopped yet.
-              held-by-network    The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet tries again and again.
-              held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims: the kubelet waits until they are unmounted, or an admission webhook or policy refuses the kubelet's deletion of the pod.
-              held-by-kubelet    No container runs, and nothing that is observed shows which of the layers holds the pod: the kubelet has not given it up, or an admission webhook or policy refuses the kubelet's deletion of the pod.
-              held-by-finalizer  Kubernetes does not wait for the kubelet any more, and finalizers keep the pod's object: a StatefulSet does not create the replacement before the object is gone.
-              held-by-api        Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server has still to remove it.
+              held-by-network    The containers have exited, and the network of the pod's sandbox cannot be torn down: the CNI plugin fails, and the kubelet repeats the attempt.
+              held-by-volume     Containers and sandbox are gone, and the pod has volumes of PersistentVolumeClaims.
+              held-by-kubelet    No container runs, and nothing shows which layer holds the pod: the kubelet has not finished its work for the pod, or an admission webhook or policy refuses the kubelet's deletion of the pod.
+              held-by-finalizer  Kubernetes does not wait for the kubelet any more, but finalizers keep the pod's object.
+              held-by-api        Kubernetes does not wait for the kubelet any more, and no finalizer keeps the pod's object: only the API server must still remove the object.
 
             Each verdict comes with a cause (why the container or unit terminated) and a traffic value (what clients saw):
 
-            cause    deleted                The pod was deleted: a rollout, a scale-down, `kubectl delete`, or pod garbage collection (named in the sentence).
+            cause    deleted                The pod was deleted: by a rollout, a scale-down, `kubectl delete`, or pod garbage collection (which the sentence names).
             cause    evicted-api            The pod was evicted through the Eviction API: `kubectl drain`, the cluster autoscaler, a descheduler.
             cause    evicted-node-pressure  The kubelet evicted the pod: the node ran out of memory, disk or process ids, or the pod exceeded its own ephemeral storage limit.
             cause    evicted-taint          The pod was evicted because of a NoExecute taint that it does not tolerate, or no longer tolerates.
             cause    evicted-preempted      The pod was preempted by a pod of higher priority.
-            cause    deadline               The pod exceeded its own `activeDeadlineSeconds`; when a Job exceeds its own deadline, its pods are reported as `deleted`.
+            cause    deadline               The pod exceeded its own `activeDeadlineSeconds`. If a Job exceeds the deadline of the Job, the cause of its pods is `deleted`.
             cause    liveness               The kubelet stopped the container because the liveness probe failed.
             cause    startup                The kubelet stopped the container because the startup probe did not succeed in time.
-            cause    restart                The kubelet stopped only this container: the container definition changed or a resize requires a restart, as an Event shows; without such an Event the reason is unknown.
-            cause    restart-in-place       The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one of them exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.
+            cause    restart                The kubelet stopped only this container. An Event shows the reason: the container definition changed, or a resize requires a restart. Without such an Event the reason is unknown.
+            cause    restart-in-place       The kubelet restarted all containers of the pod in place (`RestartAllContainers`, Kubernetes 1.36): one container exited with a code of its `restartPolicyRules`, and the others were stopped without a grace period.
             cause    node-shutdown          The node was shutting down.
             cause    oom                    Memory ran out: the memory limit was reached, or the node had no memory left.
             cause    crash                  The process failed by itself: a signal that it caused, or an exit code other than 0 without a stop signal.
@@ -181,21 +177,21 @@ fn all_with_a_line_each() {
             traffic  cut                    Open connections with an unanswered request were dropped at exit.
             traffic  reset                  Client connections were reset.
             traffic  refused                Clients tried to connect after the listener had closed, and were refused.
-            traffic  refused-new-peers      Only peers that had not connected before were refused, while the clients seen before connect repeatedly: new clients, or a port scan.
+            traffic  refused-new-peers      Only peers that had not connected before were refused: new clients, or a port scan. The clients that had been seen before connect repeatedly, and none of them was refused.
             traffic  proxy-rejected         Connections of clients on this node were rejected by the network (ICMP) before they reached the process.
-            traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known; no connection was lost otherwise.
-            traffic  quiet                  The sockets were observed to their end (those of a container until its cgroup was removed): no connection was dropped, reset, refused or rejected, and none in use was open at the exit.
-            traffic  unknown                The sockets were not observed, or only for part of the time; or a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or the pod, which nobody deleted, was still Ready in the API when it ended.
+            traffic  undecided              Connections were open at the exit, and whether a request or an answer was under way is not known. No other connection was lost.
+            traffic  quiet                  The sockets were observed until they ended (the sockets of a container: until its cgroup was removed). No connection was dropped, reset, refused or rejected, and no connection in use was open at the exit.
+            traffic  unknown                What clients saw is not known, for one of these reasons: the sockets were not observed, or only for part of the time; a listener closed on a kernel that does not show whether clients of other machines and of Services were refused; or nobody deleted the pod, and the pod was still Ready in the API when it ended.
 
             A shutdown of the node has verdicts of its own:
 
             ! unannounced  The node went down without any announcement: power loss, a reset, a kernel panic, `reboot -f` or `systemctl reboot --force --force`.
-            ! bypassed     systemd shut the node down without asking logind, so that no lock could delay the shutdown: the kubelet did not know of it, and the pods' processes were stopped together with everything else.
-            ! unprotected  The kubelet held no lock that delays the shutdown: the shutdown did not wait for the pods.
-            ! truncated    logind announced the shutdown, and it ended too early: a phase of the kubelet or logind's delay expired before all pods had terminated, or the machine lost power or was reset during the shutdown.
-            ! spoofed      A process other than logind sent PrepareForShutdown.
-              blocked      The time of a scheduled shutdown came, and the shutdown did not begin, because a process holds a block lock.
-              cancelled    The shutdown was cancelled after its announcement, or a scheduled one before its time.
+            ! bypassed     systemd shut the node down without asking logind, so no lock could delay the shutdown.
+            ! unprotected  The kubelet held no lock that delays the shutdown, so the shutdown did not wait for the pods.
+            ! truncated    logind announced the shutdown, and the shutdown ended too early: a phase of the kubelet or logind's delay expired before all pods had terminated, or the machine lost power or was reset during the shutdown.
+            ! spoofed      A process other than logind sent the announcement PrepareForShutdown.
+              blocked      The time of a scheduled shutdown came, but the shutdown did not begin, because a process holds a block lock.
+              cancelled    The shutdown was cancelled after its announcement, or a scheduled shutdown was cancelled before its time.
               graceful     logind waited for the kubelet, and all pods terminated within their phases; or, on a machine without a kubelet, systemd stopped the services after logind's announcement.
               unknown      The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent stopped before the pods had terminated.
 
@@ -251,10 +247,11 @@ fn one_in_full() {
               again (Node.js), or the process below an init ignores it.
 
             What proves it
-              The result of signal_generate is `ignored`, for the main process, for the
-              signal that it raised again, or for the process to which an init forwarded
-              it; or signal_deliver shows that PID 1 read the second signal without a
-              handler. The SIGKILL came later.
+              signal_generate has the result `ignored`: for the stop signal to the main
+              process, for the signal that the main process raised again, or for the
+              signal that an init forwarded to a process below. Or signal_deliver shows
+              that PID 1 had no handler when it read the signal that it had raised again.
+              SIGKILL came later.
 
             How to fix it
               Install a handler, use `exec` in the shell that starts the program, or run a
@@ -270,12 +267,13 @@ fn one_in_full() {
               The process exited cleanly, and no client connection was lost.
 
             What proves it
-              Exit code 0; the code of the stop signal (128 + n) after it was handled; the
-              stop signal itself, which the process raised again after its shutdown (of
-              PID 1 the kernel discards that signal, and the error code that follows
-              counts as clean); or a code that an annotation or the restart rules of the
-              container declare as expected. The sockets were observed, no connection was
-              lost, and none that had been used was open at the exit.
+              The exit is one of these: exit code 0; the code of the stop signal (128 + n)
+              after the process handled the signal; the stop signal itself, which the
+              process raised again after its shutdown (for PID 1 the kernel discards that
+              signal, and the error code that follows counts as clean); or a code that an
+              annotation or the restart rules of the container declare as expected. The
+              sockets were observed, no connection was lost, and no connection that had
+              been used was open at the exit.
 
             How to fix it
               Nothing.
@@ -297,9 +295,9 @@ fn a_cause_and_a_traffic_value_are_explained() {
         Some("quiet"),
         expect![[r#"
             traffic quiet
-              The sockets were observed to their end (those of a container until its
-              cgroup was removed): no connection was dropped, reset, refused or rejected,
-              and none in use was open at the exit.
+              The sockets were observed until they ended (the sockets of a container:
+              until its cgroup was removed). No connection was dropped, reset, refused or
+              rejected, and no connection in use was open at the exit.
         "#]],
     );
 }
@@ -313,13 +311,11 @@ fn what_kubectl_shows() {
               Exit code 137 is 128 + 9: SIGKILL ended the process. The code alone shows
               neither the sender nor the reason: the OOM killer, the container runtime
               after the grace period, systemd at a shutdown of the node, or another
-              process. In a pod's status the code can also be made up by the kubelet.
+              process. The kubelet can also make up this code in a pod's status.
 
             Verdicts that fit
               oom-killed             The OOM killer killed the main process because memory
-                                     ran out: the kernel's, or a daemon that kills before
-                                     the kernel has to (systemd-oomd, earlyoom, nohang),
-                                     which the sentence names.
+                                     ran out.
               ignored-stop-signal    The kernel discarded the stop signal, so the process
                                      kept running until the runtime killed it: PID 1 has
                                      no handler, its handler only raised the signal again
@@ -356,19 +352,16 @@ fn what_kubectl_shows() {
         Some("oomkilled"),
         expect![[r#"
             OOMKilled, OOM, oom-kill, out of memory, oom killer
-              The OOM killer killed a process of the container: perhaps not the main
-              process, and perhaps long before the container exited: the reason stays in
-              the status once any process was killed. A kill of the main process can also
-              be missing there.
+              The OOM killer killed a process of the container. This may not have been the
+              main process, and it may have happened long before the container exited,
+              because the reason stays in the pod's status once any process was killed.
+              The reason can also be missing although the main process was killed.
 
             Verdicts that fit
-              oom-killed  The OOM killer killed the main process because memory ran out:
-                          the kernel's, or a daemon that kills before the kernel has to
-                          (systemd-oomd, earlyoom, nohang), which the sentence names.
+              oom-killed  The OOM killer killed the main process because memory ran out.
               oom-child   The OOM killer killed another process of the container or unit,
                           during the stop or within the ten seconds before the main
-                          process exited, with an error or with 0: that process's work was
-                          lost.
+                          process exited.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -380,15 +373,14 @@ fn what_kubectl_shows() {
         Some("42"),
         expect![[r#"
             42
-              Exit code 42: the program reported an error of its own. Read its log, and
-              its documentation of the code.
+              Exit code 42: the program reported an error of its own. Read the program's
+              log, and look for the code in the program's documentation.
 
             Verdicts that fit
               nonzero-exit  The main process exited with a code other than 0.
               oom-child     The OOM killer killed another process of the container or
                             unit, during the stop or within the ten seconds before the
-                            main process exited, with an error or with 0: that process's
-                            work was lost.
+                            main process exited.
 
             Next
               epitaph why POD    # which of them it was, with timeline and remedy
@@ -413,18 +405,19 @@ fn a_name_with_several_meanings_is_explained_for_each() {
               None: the sentence names what is missing.
 
             How to fix it
-              The remedy in the report of each such termination depends on the evidence
-              that is missing; nothing to fix where the process started before the
-              observation began.
+              Follow the remedy in the report of the termination: it depends on the
+              evidence that is missing. If the process started before the observation
+              began, there is nothing to fix.
 
             cause unknown
               The evidence does not show the cause.
 
             traffic unknown
-              The sockets were not observed, or only for part of the time; or a listener
-              closed on a kernel that does not show whether clients of other machines and
-              of Services were refused; or the pod, which nobody deleted, was still Ready
-              in the API when it ended.
+              What clients saw is not known, for one of these reasons: the sockets were
+              not observed, or only for part of the time; a listener closed on a kernel
+              that does not show whether clients of other machines and of Services were
+              refused; or nobody deleted the pod, and the pod was still Ready in the API
+              when it ended.
 
             shutdown of the node: unknown (not unclean, severity warning)
 
@@ -449,8 +442,8 @@ fn a_name_with_several_meanings_is_explained_for_each() {
               rejected by the network before they reached the process.
 
             What proves it
-              Connects of processes on this node to the address of the container or unit
-              ended with an ICMP error and without an RST.
+              Processes on this node tried to connect to the address of the container or
+              unit. These attempts ended with an ICMP error and without an RST.
 
             How to fix it
               Find the network policy, proxy rule or missing route that rejected

@@ -152,8 +152,9 @@ fn a_poweroff_that_bypassed_logind() {
 
             Remedy
               use `systemctl poweroff` or `systemctl reboot`, without `--force`; with
-              systemd before 251 neither `shutdown now` nor `reboot` goes through logind,
-              and before 227 no command does: drain the node first
+              systemd before version 251 neither `shutdown now` nor `reboot` goes through
+              logind, and with systemd before version 227 no command does: then drain the
+              node first
 
             kind      power-off
             ended     1970-01-01 01:00:03 UTC

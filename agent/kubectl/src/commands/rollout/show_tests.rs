@@ -82,10 +82,11 @@ fn a_rollout_reads_in_a_terminal() {
         without a report       1                                0
         verdicts               3 clean, 1 refused-connections   3 clean, 1 refused-connections
 
-        Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
+        Worse than the rollout before: 4.7 lost connections per pod now, 0.0 before.
 
         Forecast for the next rollout, of 3 pods: 7 to 26 lost connections with today's
-        settings, 0 to 2 with the settings below; from the ends of 2 pods.
+        settings, 0 to 2 with the settings below; calculated from 2 pods of this
+        rollout.
 
         web-7d9f8b6c5-bbbbb on node-7: refused-connections, 14 lost connections
           14 connections were refused in the 3.2 s after the listener closed <b>
@@ -123,9 +124,9 @@ fn a_rollout_is_a_summary_of_a_pipeline() {
         | without a report | 1 | 0 |
         | verdicts | 3 clean, 1 refused-connections | 3 clean, 1 refused-connections |
 
-        Worse than the rollout before: 4.7 lost connections per pod, 0.0 then.
+        Worse than the rollout before: 4.7 lost connections per pod now, 0.0 before.
 
-        Forecast for the next rollout, of 3 pods: 7 to 26 lost connections with today's settings, 0 to 2 with the settings below; from the ends of 2 pods.
+        Forecast for the next rollout, of 3 pods: 7 to 26 lost connections with today's settings, 0 to 2 with the settings below; calculated from 2 pods of this rollout.
 
         Without a report: web-7d9f8b6c5-aaaaa. No agent ran on their node, or the report was not written yet.
 
