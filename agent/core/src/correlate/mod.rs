@@ -412,6 +412,14 @@ impl Correlator {
                 self.pods.opt_out(&event);
                 continue;
             }
+            if let SubjectEvent::Seen {
+                subject: Subject::Container { id, .. },
+                ..
+            } = &event
+                && let Some(signal) = self.containers.get(id).and_then(|of| of.stop_signal)
+            {
+                self.subjects.is_described(id, signal);
+            }
             match &mut event {
                 SubjectEvent::Seen {
                     subject: Subject::Container { pod: Some(_), id, .. },
