@@ -50,6 +50,8 @@ pub(super) struct NodeMachine {
     bus: Bus,
     /// Without what is of one shutdown.
     kubelet: KubeletFacts,
+    /// Records of new cgroups were lost, perhaps of the only pods.
+    may_lack_kubelet: bool,
     /// The last cgroup of a pod's container that was seen.
     pods_cgroup: Option<CgroupId>,
     /// The watch of this node's pods is interrupted.
@@ -389,6 +391,7 @@ impl NodeMachine {
             wants_pods: true,
             acts_until: None,
             jobs_gone: None,
+            begun_before: false,
             resumed: None,
             agent_ended: false,
             doubt: self.bus.doubt(at, self.bus.limit),

@@ -229,6 +229,11 @@ impl Pod {
             self.keep_trigger(trigger);
         }
         let was_succeeded = self.was_succeeded(&held.id);
+        // The node's shutdown stops whole pods, also those that are reported before they are finished.
+        if held.facts.shutdown.is_some() {
+            let request = self.request(api, true).map(|(request, _)| request);
+            self.miss_clients_sent_later(&mut held, request.as_ref(), api);
+        }
         let termination = self.joined(held, api, missing, now);
         if was_succeeded {
             self.note_earlier(&termination, api);
@@ -249,9 +254,7 @@ impl Pod {
         let is_shutdown = held.iter().any(|of| of.facts.shutdown.is_some());
         let request = self.request(api, is_shutdown).map(|(request, _)| request);
         for of in &mut held {
-            if self.may_be_sent_clients(request.as_ref(), (of.facts.begin, of.facts.end), api) {
-                of.facts.traffic.miss_those_sent_later();
-            }
+            self.miss_clients_sent_later(of, request.as_ref(), api);
         }
         for of in &held {
             if let Some(trigger) = self.trigger_of(of) {
@@ -327,6 +330,12 @@ impl Pod {
             shutdown: shutdown.flatten(),
         };
         Some(PodTermination::judged(facts, containers))
+    }
+
+    fn miss_clients_sent_later(&self, held: &mut Held, request: Option<&Request>, api: &Api) {
+        if self.may_be_sent_clients(request, (held.facts.begin, held.facts.end), api) {
+            held.facts.traffic.miss_those_sent_later();
+        }
     }
 
     /// Whether Services may have sent clients to the pod after the end of a container that ran from … to. The endpoint of a pod that is

@@ -480,8 +480,8 @@ fn an_outage_may_hide_the_eviction_that_killed_a_pod() {
             +40.000 container 000000000000 unknown: Unknown, by 1 PrepareForShutdown
               container `dns`: PID 1 `dns` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout
             +40.000 node 1 Warning +1.000…+40.000 unknown ObservationEnded
-              how the reboot went is unknown: exits of processes were not observed, or their records were lost
-              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+              how the reboot went is unknown: a container was killed, and why it was stopped, or how long it had, is not known: shop/dns
+              fix: read the report of that container: it names the evidence that is missing
         "#]],
     );
 }
