@@ -119,6 +119,11 @@ impl NodeMachine {
         self.open.is_some()
     }
 
+    /// The begin of the shutdown in progress.
+    pub fn begun(&self) -> Option<Boot> {
+        self.open.as_ref().map(|open| open.facts.begin)
+    }
+
     pub fn ordinal(&self) -> Option<u32> {
         self.open.as_ref().map(|open| open.facts.key.ordinal)
     }

@@ -3,7 +3,9 @@
 use expect_test::expect;
 
 use super::*;
+use crate::correlate::{Correlator, Limits};
 use crate::event::Kind;
+use crate::fixtures::script;
 
 /// The critical container is started again and never stopped: only the kubelet's lock outlasts the delay.
 #[test]
@@ -377,6 +379,34 @@ fn a_lock_from_before_a_missing_part_need_not_be_held() {
         let text = show(&play_all(&script(locks, &ORDERLY.replace("+1.1 TERM", list))));
         assert!(text.contains("the pods of the node were not known"), "{text}");
     }
+}
+
+/// A journal shows the pods that run at the begin of a shutdown once more. Any other recording does not.
+#[test]
+fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
+    let lost = Kind::ALL
+        .map(|kind| format!("-40 lost {} -50 1 damaged\n", kind.name()))
+        .concat();
+    let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
+    let orderly = ORDERLY.replace("+1.1 TERM", list);
+    let verdicts = |script: &str, reads_journal: bool| {
+        let mut core = Correlator::new(Limits::default());
+        core.reads_journal(reads_journal);
+        let inputs = script::parse(&node(script)).inputs.into_iter();
+        let reports = inputs.flat_map(|(now, input)| core.handle(now, input).reports);
+        let of = |report| match report {
+            Report::NodeShutdown(of) => Some(of.verdict.headline),
+            _ => None,
+        };
+        reports.filter_map(of).collect::<Vec<_>>()
+    };
+    let end = "+17 node agent-ends\n+20 end";
+    let before = format!("{lost}-40 node lost 1\n{orderly}\n{end}");
+    assert_eq!(verdicts(&before, true), ["graceful"]);
+    assert_eq!(verdicts(&before, false), ["unknown"]);
+    // A part that ends with the begin may have had some of them.
+    let at_begin = before.replace("-40 ", "+1 ");
+    assert_eq!(verdicts(&at_begin, true), ["unknown"]);
 }
 
 #[test]
