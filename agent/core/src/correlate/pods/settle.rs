@@ -219,7 +219,7 @@ impl Pod {
     }
 
     /// One container's termination, with its Kubernetes context.
-    pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+    pub fn release(&mut self, mut held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let cgroup = held.facts.key.cgroup;
         self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
@@ -296,7 +296,17 @@ impl Pod {
         };
         let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_lack_pods();
         let is_unshown = may_be_unshown && by_api.is_some() && !containers.iter().any(is_by_it);
-        let stop_reason = by_shutdown.or_else(|| match (is_unshown, may_be_over_before) {
+        // Nor where no container ended by the deletion, and an outage since then hides the kubelet's own reason.
+        let is_unexplained = |of: &Termination| {
+            let reason = of.kubernetes.as_ref().and_then(|context| context.stop_reason.as_ref());
+            reason.is_none_or(|reason| reason.cause == Cause::Unknown)
+        };
+        let was_away = self
+            .object
+            .deletion
+            .is_some_and(|(_, seen)| api.was_away(seen, now).is_some());
+        let is_hidden = was_away && !containers.is_empty() && containers.iter().all(is_unexplained);
+        let stop_reason = by_shutdown.or_else(|| match (is_unshown, may_be_over_before || is_hidden) {
             (true, _) => Some(self.hidden_stop_reason(PART_MISSING)),
             (false, true) => Some(self.hidden_stop_reason(INTERRUPTED)),
             (false, false) => by_api,
