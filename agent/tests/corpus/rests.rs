@@ -35,7 +35,7 @@ struct Stands {
     why: &'static str,
 }
 
-static STANDS: [Stands; 16] = [
+static STANDS: [Stands; 18] = [
     Stands {
         rules: &[
             "End by a fault, an abort or a resource limit",
@@ -174,7 +174,10 @@ static STANDS: [Stands; 16] = [
         why: "The init's exit sent it. Before the OOM killer is asked for, and a stop of the main process.",
     },
     Stands {
-        rules: &["End by the stop signal, raised again just after the end of a child: how the child ended"],
+        rules: &[
+            "End by the stop signal, raised again just after the end of a child: how the child ended",
+            "End by the stop signal: the handler had only raised the same signal again",
+        ],
         over: &[
             "OomVictim",
             "ProcessExec",
@@ -183,6 +186,24 @@ static STANDS: [Stands; 16] = [
             "gap in Others",
         ],
         why: "How the child ended was seen; a process that a signal ended has no OOM kill of another process as its reason.",
+    },
+    Stands {
+        rules: &["End by the stop signal, without a handler, from a daemon that kills before memory has run out"],
+        over: &[
+            "OomVictim",
+            "ProcessExec",
+            "ProcessExit",
+            "SignalDeliver",
+            "Tcp",
+            "gap in FirstStop",
+            "gap in Others",
+        ],
+        why: "The daemon's signal was seen, and that its default action ended the process. An earlier stop would be whose the end was.",
+    },
+    Stands {
+        rules: &["Exit with an error, just after a process from outside had ended a program with clients below the process"],
+        over: &["ProcessExec", "Tcp", "gap in FirstStop"],
+        why: "The stranger's signal and the program's end were seen. What it rests on is that nobody else had asked or killed before.",
     },
     Stands {
         rules: &[

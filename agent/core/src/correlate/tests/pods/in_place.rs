@@ -481,7 +481,10 @@ fn a_stop_by_hand_that_began_it_is_not_explained_by_it() {
         "#]],
     );
     // The record of its exit is lost: the code may be one of its rules.
-    let lost = by_hand.replace("+1 exit source 88", "+1.05 lost sched_process_exit +1 1 within web:source\n+1.06 rmdir web:source");
+    let lost = by_hand.replace(
+        "+1 exit source 88",
+        "+1.05 lost sched_process_exit +1 1 within web:source\n+1.06 rmdir web:source",
+    );
     let shown = super::sentences(&format!("{other}{lost}{NEIGHBOUR}{status}{events}"));
     assert!(shown.contains("`source`"), "{shown}");
     assert!(!shown.contains("because container `other`"), "{shown}");
