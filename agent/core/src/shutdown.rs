@@ -202,6 +202,8 @@ pub struct PodInShutdown {
     pub is_own: bool,
     /// Not every exit was observed as it was.
     pub is_unsure: bool,
+    /// The same, because nothing shows whether the shutdown was why a container was killed, or cut its time.
+    pub is_unexplained: bool,
     /// The first container of the pod started then, during the shutdown; None: the pod was there before, or that is not known.
     pub started: Option<Boot>,
     pub loss: ClientLoss,

@@ -142,6 +142,7 @@ impl Pipeline {
     pub fn resume(&mut self, past: &Past, current: &Observation) -> Result<Vec<Command>, RuntimeError> {
         self.replaying = Some(past.finished.clone());
         self.is_past = true;
+        self.core.reads_journal(true);
         let mut watched = BTreeSet::new();
         let mut unanswered = Vec::new();
         let mut last = None;
@@ -181,6 +182,7 @@ impl Pipeline {
             }
         }
         self.is_past = false;
+        self.core.reads_journal(false);
         if let Some(evidence) = &mut self.evidence {
             evidence.resumed(&self.core);
         }

@@ -35,7 +35,7 @@ struct Stands {
     why: &'static str,
 }
 
-static STANDS: [Stands; 16] = [
+static STANDS: [Stands; 18] = [
     Stands {
         rules: &[
             "A fault, an abort or a resource limit ended the process",
@@ -176,6 +176,7 @@ static STANDS: [Stands; 16] = [
     Stands {
         rules: &[
             "The stop signal ended the process, which had raised it again just after a child had ended: the result describes how the child ended",
+            "The stop signal ended the process: its handler had only raised the same signal again",
         ],
         over: &[
             "OomVictim",
@@ -185,6 +186,28 @@ static STANDS: [Stands; 16] = [
             "gap in Others",
         ],
         why: "How the child ended was seen; a process that a signal ended has no OOM kill of another process as its reason.",
+    },
+    Stands {
+        rules: &[
+            "The stop signal ended the process, which has no handler, and came from a daemon that kills before memory has run out",
+        ],
+        over: &[
+            "OomVictim",
+            "ProcessExec",
+            "ProcessExit",
+            "SignalDeliver",
+            "Tcp",
+            "gap in FirstStop",
+            "gap in Others",
+        ],
+        why: "The daemon's signal was seen, and that its default action ended the process. An earlier stop would be whose the end was.",
+    },
+    Stands {
+        rules: &[
+            "Exit with an error, just after a process from outside had killed a program with clients below the main process",
+        ],
+        over: &["ProcessExec", "Tcp", "gap in FirstStop"],
+        why: "The stranger's signal and the program's end were seen. What it rests on is that nobody else had asked or killed before.",
     },
     Stands {
         rules: &[

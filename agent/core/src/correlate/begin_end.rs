@@ -75,6 +75,7 @@ impl Correlator {
 
     /// What was not shown since the start has ended before it.
     pub(super) fn scanned(&mut self, answers: &mut Answers) {
+        self.node.scanned();
         let Some(scan) = self.scan.take() else { return };
         let removed = self.subjects.scanned(&scan, &self.attribution, &mut self.events);
         self.became(answers);

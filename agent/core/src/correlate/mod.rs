@@ -65,6 +65,8 @@ pub struct Correlator {
     previous: Option<Box<PreviousPods>>,
     /// After a gap, until all that exists was shown.
     scan: Option<Scan>,
+    /// See [`Correlator::reads_journal`].
+    reads_journal: bool,
     /// Between subjects and pods. Empty between two inputs: kept for the allocated memory, because kernel records arrive by the thousand.
     events: Vec<SubjectEvent>,
 }
@@ -88,8 +90,15 @@ impl Correlator {
             node: NodeMachine::default(),
             previous: None,
             scan: None,
+            reads_journal: false,
             events: Vec::new(),
         }
+    }
+
+    /// Whether the inputs are those that a [`Keeper`] kept: at the begin of a shutdown it shows all pods that run once more, also those that a
+    /// missing part before had shown.
+    pub fn reads_journal(&mut self, reads: bool) {
+        self.reads_journal = reads;
     }
 
     /// Other units than [`KUBELET_UNITS`].
@@ -356,7 +365,9 @@ impl Correlator {
     }
 
     fn show_pods(&mut self) {
-        let all = self.unknown_pods().next().is_none() && !self.pods.may_lack_pods();
+        let begun = self.node.begun().filter(|_| self.reads_journal);
+        let are_shown = begun.is_some_and(|begun| self.pods.hidden_until() < begun);
+        let all = self.unknown_pods().next().is_none() && (are_shown || !self.pods.may_lack_pods());
         let running = self.running_pods();
         self.node.pods(running, all);
     }
@@ -411,6 +422,14 @@ impl Correlator {
             if event.reported_unit().is_some_and(|name| !self.units.has(name)) {
                 self.pods.opt_out(&event);
                 continue;
+            }
+            if let SubjectEvent::Seen {
+                subject: Subject::Container { id, .. },
+                ..
+            } = &event
+                && let Some(signal) = self.containers.get(id).and_then(|of| of.stop_signal)
+            {
+                self.subjects.is_described(id, signal);
             }
             match &mut event {
                 SubjectEvent::Seen {

@@ -122,6 +122,10 @@ impl Correlator {
             }
             running.retain(|pod| !pod.cgroups.is_empty() || pod.is_unseen);
         }
+        for pod in &mut running {
+            let may_be_over = |own: &&CgroupId| self.subjects.may_be_over(**own, &self.attribution);
+            pod.perhaps_over = pod.cgroups.iter().filter(may_be_over).copied().collect();
+        }
         Some(running)
     }
 

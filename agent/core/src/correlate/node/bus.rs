@@ -20,6 +20,7 @@ impl NodeMachine {
                     if self.open.as_ref().is_none_or(|open| !open.facts.signs.is_real()) && self.left.is_none() {
                         let open = self.real(now, out);
                         open.facts.signs.prepared = Some(now);
+                        open.begun_before = true;
                         open.facts.gaps.observation = true;
                     }
                 } else {

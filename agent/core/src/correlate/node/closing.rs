@@ -39,7 +39,8 @@ impl InProgress {
         let pods = self.runs.into_list().map(|run| {
             let ended = run.ended();
             // It still ran when everything was stopped.
-            let is_lost = ended.is_none() && (run.is_unsure || exits_lost);
+            let is_unsure = run.lacks_exits() || run.is_unexplained;
+            let is_lost = ended.is_none() && (is_unsure || exits_lost);
             let left = over.filter(|over| ended.is_none_or(|ended| ended > *over) && !run.is_own && !is_lost);
             let cut = left.map(|at| Cut {
                 at,
@@ -54,7 +55,8 @@ impl InProgress {
                 ended,
                 cut: run.cut().or(cut),
                 is_own: run.is_own,
-                is_unsure: run.is_unsure,
+                is_unsure,
+                is_unexplained: run.is_unexplained && !run.lacks_exits(),
                 started: run.of.since.filter(|since| *since > begin),
                 loss: run.loss(),
                 still_ready: run.still_ready(),
@@ -101,7 +103,7 @@ impl InProgress {
         self.facts.kubelet.is_there = node.kubelet.is_there;
         let gaps = &mut self.facts.gaps;
         // Without a kubelet there are no pods to know.
-        gaps.pods &= node.kubelet.is_there;
+        gaps.pods &= node.kubelet.is_there || node.may_lack_kubelet;
         if !is_announced {
             gaps.bus = gaps.bus.take().or(self.doubt.take());
         }

@@ -50,6 +50,8 @@ pub(super) struct NodeMachine {
     bus: Bus,
     /// Without what is of one shutdown.
     kubelet: KubeletFacts,
+    /// Records of new cgroups were lost, perhaps of the only pods.
+    may_lack_kubelet: bool,
     /// The last cgroup of a pod's container that was seen.
     pods_cgroup: Option<CgroupId>,
     /// The watch of this node's pods is interrupted.
@@ -115,6 +117,11 @@ impl NodeMachine {
 
     pub fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// The begin of the shutdown in progress.
+    pub fn begun(&self) -> Option<Boot> {
+        self.open.as_ref().map(|open| open.facts.begin)
     }
 
     pub fn ordinal(&self) -> Option<u32> {
@@ -389,6 +396,7 @@ impl NodeMachine {
             wants_pods: true,
             acts_until: None,
             jobs_gone: None,
+            begun_before: false,
             resumed: None,
             agent_ended: false,
             doubt: self.bus.doubt(at, self.bus.limit),

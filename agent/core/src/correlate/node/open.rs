@@ -21,6 +21,8 @@ pub(super) struct InProgress {
     pub acts_until: Option<Boot>,
     /// systemd's jobs for it are gone.
     pub jobs_gone: Option<Boot>,
+    /// It had begun before it was seen.
+    pub begun_before: bool,
     /// The observation began again within it.
     pub resumed: Option<Boot>,
     /// The agent before that had ended in order.
@@ -77,7 +79,7 @@ impl InProgress {
             return None;
         }
         let is_under_it = went_down && self.facts.signs.is_real();
-        let may_be = is_pods && facts.hidden_stops().any(|hole| hole.reaches(since)) && facts.end >= since;
+        let may_be = is_pods && facts.hidden_stops().any(|hole| self.begun_before || hole.reaches(since)) && facts.end >= since;
         let is_by_it = stopped_at(facts).map_or(is_under_it || may_be, |at| at >= since);
         is_by_it.then(|| EndedByShutdown {
             ran_at: over,

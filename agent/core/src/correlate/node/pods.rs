@@ -24,6 +24,8 @@ pub(in crate::correlate) struct RunningPod {
     pub priority: Option<i32>,
     pub grace: Option<Duration>,
     pub cgroups: Vec<CgroupId>,
+    /// Those of them whose end may be lost: neither the exit nor the removal need have been seen.
+    pub perhaps_over: Vec<CgroupId>,
     /// A preStop hook uses up a part of the grace period before the stop signal.
     pub has_hook: bool,
     /// The status shows a running container that the kernel has not shown.
@@ -54,6 +56,10 @@ pub(super) struct Run {
     /// Of each container that was cut.
     cuts: Vec<(CgroupId, Cut)>,
     pub is_unsure: bool,
+    /// Whether the shutdown was why a container was killed, or cut its time, is not known.
+    pub is_unexplained: bool,
+    /// Containers that may have ended before the shutdown, unless anything of them is seen in it.
+    perhaps_over: Vec<CgroupId>,
     pub is_own: bool,
     /// Of each container that the shutdown stopped.
     losses: Vec<(CgroupId, ClientLoss)>,
@@ -96,12 +102,15 @@ impl Runs {
                 continue;
             }
             let cgroups: Vec<CgroupId> = of.cgroups.iter().take(CONTAINERS).copied().collect();
+            let perhaps_over = of.perhaps_over.clone();
             let run = self.pods.entry(uid.clone()).or_insert_with(|| Run {
                 left: 0,
                 stopped: None,
                 last_end: None,
                 cuts: Vec::new(),
                 is_unsure: of.is_unseen,
+                is_unexplained: false,
+                perhaps_over: Vec::new(),
                 is_own: false,
                 losses: Vec::new(),
                 served: Vec::new(),
@@ -115,6 +124,7 @@ impl Runs {
             for cgroup in cgroups {
                 if run.left < CONTAINERS && self.places.insert(cgroup, uid.clone()).is_none() {
                     run.left += 1;
+                    run.perhaps_over.extend(perhaps_over.contains(&cgroup).then_some(cgroup));
                 }
             }
         }
@@ -130,6 +140,7 @@ impl Runs {
     pub fn stop_sent(&mut self, at: Boot, own: CgroupId) {
         if let Some(run) = self.of(own) {
             run.stopped = Some(run.stopped.map_or(at, |known| known.min(at)));
+            run.perhaps_over.retain(|of| *of != own);
         }
     }
 
@@ -145,6 +156,9 @@ impl Runs {
     pub fn ended(&mut self, facts: &TerminationFacts, begin: Boot, is_by_it: bool) {
         let own = facts.key.cgroup;
         let Some(run) = self.of(own) else { return };
+        if facts.exit.is_some() {
+            run.perhaps_over.retain(|of| *of != own);
+        }
         let stop = facts.runtime_stop().map(|stop| stop.at);
         if is_by_it {
             run.lost_clients(facts);
@@ -165,7 +179,7 @@ impl Runs {
             Kill::None | Kill::InTime => {}
             Kill::Early(cut) if is_by_it => run.cuts.push((own, cut)),
             Kill::Early(_) => {}
-            Kill::Unsure => run.is_unsure = true,
+            Kill::Unsure => run.is_unexplained = true,
         }
         self.places.remove(&own);
     }
@@ -184,7 +198,7 @@ impl Runs {
         let Some(run) = self.pods.get_mut(uid) else { return };
         let is_short = |cut: &Cut| grace.is_some_and(|grace| cut.had.is_none_or(|had| had + RESOLUTION < grace));
         // The shutdown may have shortened that time.
-        run.is_unsure |= run.cuts.iter().any(|(of, cut)| *of == own && is_short(cut));
+        run.is_unexplained |= run.cuts.iter().any(|(of, cut)| *of == own && is_short(cut));
         run.cuts.retain(|(of, _)| *of != own);
         run.losses.retain(|(of, _)| *of != own);
         run.served.retain(|of| *of != own);
@@ -219,7 +233,7 @@ impl Runs {
         let Some(run) = self.pods.get_mut(uid) else { return };
         let known = run.cuts.len();
         run.cuts.retain(|(of, _)| *of != own);
-        run.is_unsure |= run.cuts.len() < known;
+        run.is_unexplained |= run.cuts.len() < known;
         let losses = run.losses.len();
         run.losses.retain(|(of, _)| *of != own);
         run.has_unseen_end |= run.losses.len() < losses;
@@ -248,7 +262,8 @@ impl Runs {
         let of = |run: &Run| {
             let losses =
                 run.losses.capacity() * size_of::<(CgroupId, ClientLoss)>() + run.served.capacity() * size_of::<CgroupId>();
-            run.of.cgroups.capacity() * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
+            let over = run.of.perhaps_over.capacity() + run.perhaps_over.capacity();
+            (run.of.cgroups.capacity() + over) * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
         };
         let places = self.places.capacity() * size_of::<(CgroupId, PodUid)>() * 2;
         self.pods.values().map(of).sum::<usize>() + places
@@ -312,6 +327,11 @@ impl Run {
         }
     }
 
+    /// Not every exit was observed as it was: a container that seems to run may have ended before, too.
+    pub fn lacks_exits(&self) -> bool {
+        self.is_unsure || !self.perhaps_over.is_empty()
+    }
+
     /// The last container that was cut.
     pub fn cut(&self) -> Option<Cut> {
         self.cuts.iter().map(|(_, cut)| *cut).max_by_key(|cut| cut.at)
@@ -325,7 +345,7 @@ impl Run {
     /// What clients lost by the stop of all its containers.
     pub fn loss(&self) -> ClientLoss {
         let begin = match self.ended() {
-            Some(_) if !self.has_unseen_end && !self.is_unsure => ClientLoss::default(),
+            Some(_) if !self.has_unseen_end && !self.is_unsure && !self.is_unexplained => ClientLoss::default(),
             _ => ClientLoss::UNKNOWN,
         };
         let mut loss = self.losses.iter().map(|(_, loss)| *loss).fold(begin, ClientLoss::and);

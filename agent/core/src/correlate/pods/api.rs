@@ -26,6 +26,8 @@ pub(super) struct Api {
     pub missing: Vec<(Boot, Boot)>,
     /// The first such time since the pods were listed: only it may have shown that a pod exists.
     pub may_hide_pods: Option<(Boot, Boot)>,
+    /// The end of the last one.
+    pub hidden_until: Boot,
     /// An observation began after it: the next list has all pods that are left.
     pub is_list_due: bool,
     /// When that list was complete: what ran on then was not hidden.

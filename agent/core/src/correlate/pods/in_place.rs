@@ -4,7 +4,7 @@
 
 use crate::ids::ContainerId;
 use crate::kubernetes::{Detail, StopReason};
-use crate::pod::{ContainerState, ContainerStatus, Ended, PodFact, RESTARTING, RestartAction};
+use crate::pod::{ContainerState, ContainerStatus, Ended, PodFact, RESTARTING, RestartAction, RestartRule};
 use crate::time::Boot;
 use crate::tolerances::HOLD;
 use crate::verdict::Cause;
@@ -131,6 +131,14 @@ impl Pod {
         action == Some(RestartAction::RestartAllContainers)
     }
 
+    /// The same, and where its exit is not known.
+    fn may_have_code_of_trigger(&self, life: &Life) -> bool {
+        let spec = || self.spec(&self.names.get(&life.id)?.name);
+        let is_trigger = |rule: &RestartRule| rule.action == RestartAction::RestartAllContainers;
+        let may_be = || spec().is_some_and(|spec| spec.restart_rules.iter().any(is_trigger));
+        self.has_code_of_trigger(life) || life.code.is_none() && may_be()
+    }
+
     /// Which container began the restart that ended this life, and with which code.
     pub(super) fn trigger(&self, life: &Life) -> Option<Detail> {
         Began::of(self, life).detail(self.names.get(&life.id)?)
@@ -205,7 +213,7 @@ impl Began {
         let latest = |of: &dyn Fn(&Trigger) -> bool| known.iter().copied().filter(|trigger| of(trigger)).max_by_key(|of| of.at);
         let Some(stop) = life.stop else {
             // The record of a stop may be lost: only its own exit shows that there was none.
-            let order = match pod.has_code_of_trigger(life) {
+            let order = match pod.may_have_code_of_trigger(life) {
                 true if life.stop_requested => Order::OwnOrOpen,
                 true => Order::Before,
                 false => Order::Open,
@@ -221,7 +229,7 @@ impl Began {
         let (by, order) = match (before, after, open) {
             (Some(before), _, _) => (Some(before), Order::Before),
             (None, Some(_), _) => (None, Order::After),
-            (None, None, open) if pod.has_code_of_trigger(life) => (open, Order::OwnOrOpen),
+            (None, None, open) if pod.may_have_code_of_trigger(life) => (open, Order::OwnOrOpen),
             (None, None, open) => (open, Order::Open),
         };
         Began { by: by.cloned(), order }

@@ -60,6 +60,7 @@ impl Pods {
         self.api.part_missing(since, now);
         if is_within {
             self.api.may_hide_pods.get_or_insert((since, now));
+            self.api.hidden_until = now;
             self.api.is_list_due = false;
             self.api.listed = None;
         }

@@ -329,6 +329,11 @@ impl Pods {
         self.api.may_lack_pods()
     }
 
+    /// The end of the last missing part that may have shown that a pod exists.
+    pub fn hidden_until(&self) -> Boot {
+        self.api.hidden_until
+    }
+
     /// Whether a termination waits for its pod's status.
     pub fn has_held(&self) -> bool {
         self.held > 0

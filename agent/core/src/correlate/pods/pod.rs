@@ -275,6 +275,7 @@ impl Pod {
             // In force: a deletion may have shortened it.
             grace: self.object.deletion.map(|(deletion, _)| deletion.grace).or(fact.spec.grace),
             cgroups,
+            perhaps_over: Vec::new(),
             has_hook: fact.spec.containers.iter().any(|of| of.pre_stop.is_some()),
             is_unseen,
             is_ignored: self.is_ignored(),

@@ -219,7 +219,7 @@ impl Pod {
     }
 
     /// One container's termination, with its Kubernetes context.
-    pub fn release(&mut self, held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
+    pub fn release(&mut self, mut held: Held, api: &Api, missing: Option<String>, now: Boot) -> Termination {
         let cgroup = held.facts.key.cgroup;
         self.note_unanswered(&held, now);
         self.note_reported(held.id.clone(), cgroup);
@@ -229,6 +229,11 @@ impl Pod {
             self.keep_trigger(trigger);
         }
         let was_succeeded = self.was_succeeded(&held.id);
+        // The node's shutdown stops whole pods, also those that are reported before they are finished.
+        if held.facts.shutdown.is_some() {
+            let request = self.request(api, true).map(|(request, _)| request);
+            self.miss_clients_sent_later(&mut held, request.as_ref(), api);
+        }
         let termination = self.joined(held, api, missing, now);
         if was_succeeded {
             self.note_earlier(&termination, api);
@@ -249,9 +254,7 @@ impl Pod {
         let is_shutdown = held.iter().any(|of| of.facts.shutdown.is_some());
         let request = self.request(api, is_shutdown).map(|(request, _)| request);
         for of in &mut held {
-            if self.may_be_sent_clients(request.as_ref(), (of.facts.begin, of.facts.end), api) {
-                of.facts.traffic.miss_those_sent_later();
-            }
+            self.miss_clients_sent_later(of, request.as_ref(), api);
         }
         for of in &held {
             if let Some(trigger) = self.trigger_of(of) {
@@ -293,7 +296,17 @@ impl Pod {
         };
         let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_lack_pods();
         let is_unshown = may_be_unshown && by_api.is_some() && !containers.iter().any(is_by_it);
-        let stop_reason = by_shutdown.or_else(|| match (is_unshown, may_be_over_before) {
+        // Nor where no container ended by the deletion, and an outage since then hides the kubelet's own reason.
+        let is_unexplained = |of: &Termination| {
+            let reason = of.kubernetes.as_ref().and_then(|context| context.stop_reason.as_ref());
+            reason.is_none_or(|reason| reason.cause == Cause::Unknown)
+        };
+        let was_away = self
+            .object
+            .deletion
+            .is_some_and(|(_, seen)| api.was_away(seen, now).is_some());
+        let is_hidden = was_away && !containers.is_empty() && containers.iter().all(is_unexplained);
+        let stop_reason = by_shutdown.or_else(|| match (is_unshown, may_be_over_before || is_hidden) {
             (true, _) => Some(self.hidden_stop_reason(PART_MISSING)),
             (false, true) => Some(self.hidden_stop_reason(INTERRUPTED)),
             (false, false) => by_api,
@@ -327,6 +340,12 @@ impl Pod {
             shutdown: shutdown.flatten(),
         };
         Some(PodTermination::judged(facts, containers))
+    }
+
+    fn miss_clients_sent_later(&self, held: &mut Held, request: Option<&Request>, api: &Api) {
+        if self.may_be_sent_clients(request, (held.facts.begin, held.facts.end), api) {
+            held.facts.traffic.miss_those_sent_later();
+        }
     }
 
     /// Whether Services may have sent clients to the pod after the end of a container that ran from … to. The endpoint of a pod that is

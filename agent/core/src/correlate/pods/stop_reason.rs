@@ -156,8 +156,16 @@ impl Pod {
                 .deletion
                 .is_some_and(|(_, seen)| life.stop.is_some_and(|stop| seen <= stop))
         };
-        let is_unsure =
-            |reason: &StopReason| reason.cause == Cause::Deleted && self.object.lacks_versions && !is_compared && !is_first();
+        // The watch showed the deletion after the stop, and did not show all that came: perhaps the kubelet's own reason.
+        let is_later = || {
+            let seen = self.object.deletion.map(|(_, seen)| seen);
+            let mut times = life.stop.zip(seen).into_iter();
+            is_hidden && times.any(|(stop, seen)| stop.plus(WATCH_DELAY) < seen)
+        };
+        let is_unsure = |reason: &StopReason| {
+            let is_open = self.object.lacks_versions && !is_first() || is_later();
+            reason.cause == Cause::Deleted && !is_compared && is_open
+        };
         known
             .map(|reason| {
                 if is_unsure(&reason) {

@@ -38,6 +38,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use crate::attribute::{Map, Subject};
+use crate::event::Kind;
 use crate::ids::{CgroupId, ContainerId, Signal};
 use crate::input::{Observation, ProbeState};
 use crate::ledger::{Hole, LossPlace, Span};
@@ -194,6 +195,15 @@ impl Subjects {
     pub fn facts_so_far(&self, now: Boot, own: CgroupId, around: &Attributor) -> Option<TerminationFacts> {
         let state = self.subjects.get(&own)?;
         finish::facts(&self.context(around), own, state, Open::ObservationEnded, now)
+    }
+
+    /// A subject that seems to run may have ended: records that would have shown its exit, and the removal of its cgroup, were lost.
+    pub fn may_be_over(&self, own: CgroupId, around: &Attributor) -> bool {
+        let Some(state) = self.subjects.get(&own) else { return false };
+        let context = self.context(around);
+        let (ledger, begun) = (context.ledger(own, state), state.first_start().unwrap_or_default());
+        let lost = |kind: Kind| ledger.lost_since(kind, begun, Boot(u64::MAX)).is_some();
+        lost(Kind::ProcessExit) && lost(Kind::CgroupRmdir)
     }
 
     /// Dropped facts since the last call.

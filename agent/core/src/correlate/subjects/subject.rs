@@ -186,10 +186,6 @@ impl State {
         exits.chain(candidates)
     }
 
-    fn exit_of(&self, id: &ProcessId) -> Option<&(Boot, ProcessExit)> {
-        self.exits.iter().find(|(_, exit)| id.is(&exit.task))
-    }
-
     /// The earliest exit of another candidate before `next` came in.
     fn end_before(&self, next: &Candidate) -> Option<Boot> {
         let others = self.candidates.iter().filter(|other| other.outside || other.is_ns_init());
@@ -322,7 +318,8 @@ impl State {
         if exit.task.is_ns_init() {
             self.learn(Candidate::of(&exit.task, at, false));
         }
-        if self.candidates.is_empty() {
+        // Or nothing but its own children was found.
+        if self.candidates.iter().all(|of| of.parent == exit.task.tgid) {
             self.learn_daemon(&exit.task, at);
         }
         if let Some(known) = self.candidates.iter_mut().find(|known| known.id.is(&exit.task)) {

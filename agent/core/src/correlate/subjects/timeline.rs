@@ -107,8 +107,10 @@ impl Timeline {
         }
         self.over_cap += 1;
         self.over_cap_matters |= essential;
-        // Without an init of a pid namespace the signals inside are here, and so are those of systemd to each process of a unit.
-        let is_by_manager = fact.sender.role == Role::Runtime && fact.signal.signal != Signal::KILL;
+        // Without an init of a pid namespace the signals inside are here, and so are those of systemd to each process of a unit: one that ends
+        // a process of the program's pool matters.
+        let is_handled = fact.signal.disposition != Disposition::Default;
+        let is_by_manager = fact.sender.role == Role::Runtime && fact.signal.signal != Signal::KILL && is_handled;
         self.inside.over_cap += u64::from(!essential && !is_by_manager);
         false
     }

@@ -3,6 +3,9 @@
 use expect_test::expect;
 
 use super::{check, container, unit};
+use crate::correlate::Limits;
+use crate::fixtures::monotone::Rule;
+use crate::fixtures::script;
 
 #[test]
 fn without_the_first_stop_signal_the_handler_of_the_second_one_is_not_missing() {
@@ -131,4 +134,148 @@ fn the_end_of_a_server_is_kept_before_those_of_helpers() {
               fix: look at the core dump or the last lines of the log: the fault is in the program
         "#]],
     );
+}
+
+/// The rule for the loss of the record of that time, in milliseconds.
+fn lose(text: &str, at: u64) {
+    let at = script::ZERO.plus(std::time::Duration::from_millis(at));
+    assert_eq!(Rule::of(&script::parse(text).inputs).lose(&[at]), Ok(()), "{text}");
+}
+
+/// A wrapper passes on how its program ended: without the program's exit, or the stranger's signal, the wrapper did not crash.
+#[test]
+fn without_the_end_of_a_program_below_its_code_is_not_the_wrappers_own() {
+    let below = |signal: &str, code: u8| {
+        container(&format!(
+            "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +59.999 {signal} bash -> server default exiting unarmed
+        +60 exit server {signal} listening by-own
+        +60.02 exit main {code} armed
+        "
+        ))
+    };
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("ABRT", 134)] {
+        lose(&below(signal, code), 60_000);
+        lose(&below(signal, code), 59_999);
+    }
+}
+
+/// systemd signals the shell of a unit and the program below it.
+#[test]
+fn without_the_programs_exit_or_its_closed_listener_the_shell_is_not_the_program() {
+    lose(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc w in=app.service pid=107 start=+0.1 parent=main comm=gunicorn
+        +0.001 exec main
+        +0.1 exec w
+        +1 TERM systemd -> main default exiting armed
+        +1.0001 TERM systemd -> w handler already-armed
+        +1.0002 enter w TERM
+        +1.0005 exit main TERM looked already-armed leaves-others
+        +1.5 exit w 0 last-on-a-path already-armed
+        ",
+        1_500,
+    );
+    lose(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc manager in=app.service pid=106 start=+0.1 parent=main comm=manager
+        proc exporter in=app.service pid=108 start=+0.2 parent=manager comm=exporter
+        +0.001 exec main
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> manager handler already-armed
+        +1.0002 enter main TERM
+        +1.0003 enter manager TERM
+        +1.005 tcp app.service closed 8080 by=manager
+        +1.01 TERM systemd -> exporter default exiting already-armed
+        +1.011 exit exporter TERM listening already-armed
+        +1.4 exit manager 0 looked already-armed
+        +1.5 exit main 0 already-armed
+        ",
+        1_005,
+    );
+}
+
+/// One of the processes that systemd signalled was started by systemd itself: its exit is known, too.
+#[test]
+fn without_the_removal_of_the_cgroup_a_program_beside_another_process_of_systemds_is_found() {
+    lose(
+        "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=sh
+        proc agent in=app.service pid=106 start=+0.1 parent=systemd comm=ssh-agent
+        proc web in=app.service pid=107 start=+0.2 parent=main comm=web
+        +0.001 exec main
+        +0.1 exec agent
+        +0.2 exec web
+        +1 TERM systemd -> main default exiting armed
+        +1.0001 TERM systemd -> agent handler already-armed
+        +1.0002 TERM systemd -> web handler already-armed
+        +1.0003 enter agent TERM
+        +1.0004 enter web TERM
+        +1.0005 exit main TERM looked already-armed leaves-others
+        +1.001 exit agent 2 last-on-a-path already-armed leaves-others
+        +1.1 tcp app.service closed 80 0 by=web
+        +1.5 exit web 0 looked already-armed
+        +1.6 rmdir app.service
+        ",
+        1_600,
+    );
+}
+
+#[test]
+fn without_room_for_systemds_signal_to_the_pool_nothing_is_clean() {
+    let text = "
+        +0 mkdir app.service
+        proc main in=app.service pid=100 start=+0 parent=systemd comm=celery
+        proc child in=app.service pid=107 start=+0.1 parent=main comm=celery
+        +0.001 exec main
+        +1 TERM systemd -> main handler armed
+        +1.0001 TERM systemd -> child default exiting already-armed
+        +1.0002 enter main TERM
+        +1.001 exit child TERM looked already-armed
+        +1.5 exit main 0 looked already-armed
+        ";
+    let limits = Limits {
+        facts: 1,
+        ..Limits::default()
+    };
+    assert_eq!(Rule::of(&script::parse(text).inputs).limit(limits), Ok(()));
+}
+
+/// The description of a container arrived before anything was seen of its processes.
+#[test]
+fn without_the_exec_the_described_stop_signal_is_still_the_containers() {
+    let text = container(
+        "
+        +0.1 describe app stop=TERM
+        +1 HUP runc -> main handler
+        +1.001 enter main HUP
+        +61 KILL runc -> main
+        +61.01 exit main KILL
+        ",
+    );
+    lose(&text, 1);
+}
+
+/// A process below may have closed its sockets at it, before anybody looked.
+#[test]
+fn without_a_strangers_signal_to_a_process_below_nothing_is_quiet() {
+    let text = container(
+        "
+        proc server in=app pid=107 ns=7 start=+0.1 parent=main comm=server
+        +0.1 exec server
+        +0.6 TERM bash -> server handler unarmed
+        +1 TERM runc -> main handler armed
+        +1.001 enter main TERM looked
+        +1.05 exit server 143 looked already-armed
+        +2 exit main 0 looked already-armed
+        ",
+    );
+    lose(&text, 600);
 }

@@ -534,7 +534,7 @@ fn a_successor_judges_what_the_killed_agent_saw_whole() {
         Crashed/Unknown: `server` was terminated by SIGSEGV, and PID 1 `app` exited with code 0
         Crashed/Unknown: `server` was terminated by SIGSEGV, and PID 1 `app` exited with code 0
         NonzeroExit/Quiet: PID 1 `app` exited by itself with code 137
-        NonzeroExit/Unknown: PID 1 `app` exited by itself with code 137
+        Unknown/Unknown: PID 1 `app` exited with code 137, but the reason is unknown: kernel records of sent signals were lost during the termination
         Clean/Quiet: The container runtime sent SIGTERM to PID 1 `app`, and the process exited with code 0, 19 ms later
         Unknown/Unknown: PID 1 `app` exited with code 0, but the reason is unknown: kernel records of started signal handlers were lost during the termination
         IgnoredStopSignal/Quiet: PID 1 `app` entered its SIGTERM handler, which raised SIGTERM again for the default action; PID 1 has none, so the kernel discarded the second signal; the container runtime sent SIGKILL 0.1 s later

@@ -266,3 +266,19 @@ fn an_agent_that_starts_later_judges_the_daemon_the_same() {
         }
     }
 }
+
+/// `/proc` has shown the worker of a daemon, and not the daemon.
+#[test]
+fn a_worker_that_was_found_alone_is_not_the_daemon() {
+    let text = "
+        +0 start
+        -0.5 mkdir nginx.service
+        proc master in=nginx.service pid=201 start=-0.7 parent=systemd comm=nginx
+        proc worker in=nginx.service pid=202 start=-0.6 parent=master comm=nginx
+        +0.001 found worker
+        +3660 exit worker 0 armed leaves-others
+        +3660.1 exit master 3 already-armed
+        ";
+    let shown = script::show(&script::run(text), false);
+    assert!(shown.starts_with("nonzero-exit: Crash/NonzeroExit/"), "{shown}");
+}

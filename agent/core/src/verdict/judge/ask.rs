@@ -30,6 +30,7 @@ pub(super) const NO_EXIT: &[Ask] = &[Ask::Main(Kind::ProcessExit)];
 pub(super) const NO_EXIT_NOR_REMOVAL: &[Ask] = &[Ask::Main(Kind::ProcessExit), Ask::Main(Kind::CgroupRmdir)];
 /// Systemd signals each process of a unit: another one may be the program.
 pub(super) const NO_SIGNAL_TO_ANY: &[Ask] = &[Ask::Each(Kind::SignalGenerate)];
+pub(super) const NO_SIGNAL_TO_ANY_NOR_OOM: &[Ask] = &[Ask::Each(Kind::SignalGenerate), Ask::Main(Kind::OomVictim)];
 pub(super) const NO_SIGNAL_NOR_HANDLER_OF_ANY: &[Ask] = &[Ask::Each(Kind::SignalGenerate), Ask::Each(Kind::SignalDeliver)];
 /// What could show that an exit was not clean: a signal, an OOM kill of another process, or the exit of a program below the main process.
 pub(super) const CLEAN: &[Ask] = &[
@@ -64,6 +65,7 @@ pub(super) fn nor_oom(rests: &'static [Ask]) -> &'static [Ask] {
     match rests {
         NO_SIGNAL => NO_SIGNAL_NOR_OOM,
         NO_SIGNAL_NOR_STOP => NO_SIGNAL_NOR_OOM_NOR_STOP,
+        NO_SIGNAL_TO_ANY => NO_SIGNAL_TO_ANY_NOR_OOM,
         INSIDE => CLEAN_INSIDE,
         REFLEX => CLEAN_OF_HELPERS,
         rests => rests,
@@ -82,6 +84,15 @@ pub(super) const INSIDE_NOR_STOP: &[Ask] = &[
     Ask::Each(Kind::SignalDeliver),
     Ask::Each(Kind::ProcessExit),
     Ask::Each(Kind::OomVictim),
+];
+/// The same where the default action ended another process.
+pub(super) const HELPERS_NOR_STOP: &[Ask] = &[
+    Ask::NoStop,
+    Ask::Each(Kind::SignalGenerate),
+    Ask::Each(Kind::SignalDeliver),
+    Ask::Each(Kind::ProcessExit),
+    Ask::Each(Kind::OomVictim),
+    Ask::Each(Kind::Tcp),
 ];
 /// What could show that a reflex was none.
 pub(super) const REFLEX: &[Ask] = &[

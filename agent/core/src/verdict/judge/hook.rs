@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::event::ExitStatus;
 use crate::ids::Signal;
-use crate::kubernetes::PreStopRun;
+use crate::kubernetes::{PreStopRun, Unshown};
 use crate::pod::PreStop;
 use crate::tolerances::RESOLUTION;
 use crate::verdict::case::Case;
@@ -31,6 +31,10 @@ pub(in crate::verdict) enum HookEnd {
     Unknown(String),
 }
 
+fn is_request_hidden(case: &Case<'_>) -> bool {
+    case.kubernetes.is_some_and(|context| context.may_miss(Unshown::Request))
+}
+
 impl<'a> Hook<'a> {
     pub fn of(case: &Case<'a>) -> Option<Hook<'a>> {
         let run = case.kubernetes?.pre_stop.as_ref()?;
@@ -49,6 +53,10 @@ impl<'a> Hook<'a> {
             Some(ExitStatus::Signaled {
                 signal: Signal::KILL, ..
             }) if to_the_end(RESOLUTION) || still_ran => HookEnd::Cut,
+            // The end of a grace period that was not shown kills it, too.
+            Some(status) if status.signal() == Some(Signal::KILL) && is_request_hidden(case) => {
+                HookEnd::Unknown("a deletion request or a shorter grace period may not have been seen".to_owned())
+            }
             Some(_) => HookEnd::Failed,
             // A sleep that is cut at the end of the grace period loses nothing.
             None if matches!(run.hook, PreStop::Sleep { .. }) && run.failed.is_none() => HookEnd::Done,

@@ -125,10 +125,14 @@ pub(super) fn killed_below(case: &Case<'_>, found: &Finding) -> Option<Finding> 
         Exit::KilledByOther if is_reason && found.cause == Cause::Completed => Cause::External,
         _ => found.cause,
     };
-    let rests = if found.rests.contains(&Ask::NoStop) {
-        INSIDE_NOR_STOP
-    } else {
-        ask::CLEAN_INSIDE
+    // Beside a program that closes its listener, what the default action ended without a client is a helper.
+    let is_client_seen = worst(&case.inside).is_some_and(|killed| killed.held.connection.is_some());
+    let may_be_helper = exit == Exit::DefaultAction && !is_client_seen;
+    let rests = match (found.rests.contains(&Ask::NoStop), may_be_helper) {
+        (true, false) => INSIDE_NOR_STOP,
+        (true, true) => ask::HELPERS_NOR_STOP,
+        (false, false) => ask::CLEAN_INSIDE,
+        (false, true) => ask::CLEAN_OF_HELPERS,
     };
     Some(finding(exit, cause, Why::Below(Box::new(found.why.clone())), rests))
 }

@@ -200,18 +200,18 @@ pub(super) fn failed(case: &Case<'_>, _: &Finding) -> Found {
     let (code, at) = code(case).filter(|_| case.stop().is_none()).zip(Some(case.exit?.at))?;
     let oom_unseen = |since: Boot| at.since(since) < OOM_CHILD_REACH;
     let may_be_oom = case.missing.late_start().is_some_and(oom_unseen) || case.missing.lacks(Claim::Main, Kind::OomVictim);
+    // The signal that ended a process below may be the reason: a fault, or a stranger's.
+    let may_be_childs = signal_of(code).is_some_and(|signal| !signal.is_job_control());
+    let may_be_hidden = may_be_childs && case.missing.has_gap(Claim::Others);
     // Kubernetes did not ask before: whether another party did, the API does not show.
-    let otherwise = match case.missing.late_start().is_some() || may_be_oom {
+    let otherwise = match case.missing.late_start().is_some() || may_be_oom || may_be_hidden {
         true => Cause::Unknown,
         false => Cause::Crash,
     };
-    // A child's fault may be the reason.
-    let by_fault = signal_of(code).is_some_and(Signal::is_fault);
-    let rests = match (by_fault, may_be_signal_code(code)) {
+    let rests = match (may_be_childs, may_be_signal_code(code)) {
         (true, true) => COMPLETED,
         (true, false) => CLEAN,
-        (false, true) => NO_SIGNAL_NOR_OOM_NOR_STOP,
-        (false, false) => NO_SIGNAL_NOR_OOM,
+        (false, _) => NO_SIGNAL_NOR_OOM,
     };
     Some(finding(Exit::NonzeroExit, cause(case, otherwise), Why::Nonzero, rests))
 }
@@ -282,7 +282,8 @@ fn failed_below(case: &Case<'_>) -> Option<Finding> {
         return None;
     }
     Some(match signal.is_fault() {
-        true => finding(Exit::Crashed, cause(case, Cause::Crash), Why::ChildCrashed, NO_SIGNAL),
+        // Another process may have sent it.
+        true => finding(Exit::Crashed, cause(case, Cause::Crash), Why::ChildCrashed, NO_SIGNAL_TO_ANY),
         false => unknown(case, Missing::EndOfChild(signal)),
     })
 }

@@ -171,7 +171,10 @@ fn is_late(request: &Request, stop: Boot, grace: Duration) -> bool {
 }
 
 pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
-    let exit = match Hook::of(case).filter(|_| found.exit == Exit::Clean)?.end {
+    let hook = Hook::of(case).filter(|_| found.exit == Exit::Clean)?;
+    let has_end = hook.run.status.is_some();
+    let exit = match hook.end {
+        HookEnd::Unknown(_) if has_end => return Some(unknown(case, Missing::Request)),
         HookEnd::Cut => Exit::PrestopOverran,
         HookEnd::Failed => Exit::PrestopFailed,
         // Known errors of clients go before an unknown hook.

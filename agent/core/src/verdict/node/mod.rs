@@ -113,6 +113,9 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
             Some(false) | None => return unknown(Missing::Lock),
         }
     }
+    if !facts.kubelet.is_there && gaps.pods {
+        return unknown(Missing::Pods);
+    }
     // A pod that was killed early was cut; one that seems to run may have an exit that was lost.
     let is_proven = |pod: &PodInShutdown| pod.cut.is_some_and(|cut| cut.killed || !gaps.exits && !pod.is_unsure);
     if facts.others().any(is_proven) {
@@ -131,7 +134,8 @@ fn protected(facts: &NodeShutdownFacts) -> Why {
         () if gaps.observation => unknown(Missing::Gap),
         () if gaps.pods => unknown(Missing::Pods),
         () if facts.unlisted.more > 0 => unknown(Missing::TooManyPods),
-        () if facts.others().any(|pod| pod.is_unsure) || gaps.exits => unknown(Missing::Exits),
+        () if facts.others().any(|pod| pod.is_unsure && !pod.is_unexplained) || gaps.exits => unknown(Missing::Exits),
+        () if facts.others().any(|pod| pod.is_unexplained) => unknown(Missing::Kill),
         () if open() && facts.ending == Ending::ObservationEnded => unknown(Missing::ObservationEnded),
         () if open() && gaps.agent_ended => unknown(Missing::AgentEnded),
         () if open() => unknown(Missing::Open),

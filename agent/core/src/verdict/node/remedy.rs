@@ -55,6 +55,7 @@ pub(super) fn remedy(facts: &NodeShutdownFacts, why: &Why) -> Option<String> {
         Why::Unknown(Missing::KubeletAtWork) => {
             Some("look at the log of the kubelet's service in that boot".to_owned())
         }
+        Why::Unknown(Missing::Kill) => Some("read the report of that container: it names the evidence that is missing".to_owned()),
         Why::Unknown(Missing::Exits) => {
             Some("run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason".to_owned())
         }

@@ -244,6 +244,10 @@ fn unknown(facts: &NodeShutdownFacts, missing: &Missing, what: &str) -> String {
             seconds(facts.end.since(facts.begin))
         ),
         Missing::Exits => "exits of processes were not observed, or their records were lost".to_owned(),
+        Missing::Kill => {
+            let (_, names) = names(facts.others().filter(|pod| pod.is_unexplained), |_| String::new());
+            format!("a container was killed, and why it was stopped, or how long it had, is not known: {names}")
+        }
         Missing::Signals => {
             "records of signals were lost, perhaps those of systemd-shutdown, which stops all processes at the end".to_owned()
         }

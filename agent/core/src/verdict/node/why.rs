@@ -65,6 +65,8 @@ pub(in crate::verdict::node) enum Missing {
     ObservationEnded,
     /// Exits of processes.
     Exits,
+    /// Whether the shutdown was why a container was killed, or cut its time.
+    Kill,
     /// Whether systemd-shutdown stopped all processes.
     Signals,
     Pods,

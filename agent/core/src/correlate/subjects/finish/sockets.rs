@@ -3,6 +3,7 @@
 use super::Life;
 use crate::event::{Armed, Disposition, ExitStatus, Kind, SignalResult, TargetState};
 use crate::ids::{Pid, Signal};
+use crate::ledger::Hole;
 use crate::termination::{Inside, Role, Stop, Traffic, Unlooked};
 use crate::time::Boot;
 
@@ -102,7 +103,11 @@ impl Life<'_> {
         // A lost signal may be one that was read without a handler.
         let lacks = |kind: Kind, until: Boot| self.ledger.may_lack(kind, exits_since, until);
         let lacks_reads = lacks(Kind::SignalGenerate, end.plus(self.context.reorder)) || lacks(Kind::SignalDeliver, until);
-        traffic.observed &= serves_tcp || !lacks_reads;
+        // Or one to another process, before the sockets were recorded.
+        let has_others = state.exits.iter().any(|(at, _)| (exits_since..=until).contains(at));
+        let mut early = self.ledger.of_all(self.in_life(exits_since.minus(RUN_GAP)), exits_since);
+        let lacks_early = has_others && early.any(|hole| hole.is_of(Kind::SignalGenerate));
+        traffic.observed &= serves_tcp || !(lacks_reads || lacks_early);
         traffic.unseen.other_sockets = is_unix_server || own_exits.unobserved.since(exits_since, until).is_some();
         traffic.unseen.unlooked = match () {
             () if serves_tcp => None,
@@ -166,7 +171,9 @@ impl Life<'_> {
         });
         // A lost stop signal would be the start of what counts, and of what the kernel recorded. A gap is one, too: the maps of an agent that
         // comes after it do not have the port of a listener that had closed.
-        let starts_in_gap = self.stop.is_some() && state.requested.is_none() && ledger.gap(first_stop, from).is_some();
+        let gap = ledger.gap(first_stop, from).filter(|_| self.stop.is_some());
+        let had_closed = |gap: Hole| self.timeline.sockets.has_closed_listener(first_stop, gap.to.unwrap_or(from));
+        let starts_in_gap = gap.is_some_and(|gap| state.requested.is_none() || had_closed(gap));
         ledger.gap(since, until).is_none()
             && self.timeline.sockets.over_cap() == 0
             && ledger.sees(Kind::SignalGenerate)
@@ -255,6 +262,7 @@ impl Life<'_> {
     /// See [`Inside::program_unsure`].
     fn is_program_unsure(&self, observed: Observed) -> bool {
         let (state, timeline) = (self.state, self.timeline);
+
         if !state.may_be_wrapped() {
             return false;
         }
@@ -271,7 +279,10 @@ impl Life<'_> {
         let is_watched = self
             .stop
             .is_some_and(|stop| stop.armed_sockets() && state.is_watched_since(stop.at));
-        let is_lost = self.ledger.may_lack(Kind::Tcp, from, last);
+        // Also of the exits: how the program ended, and whether it had sockets that no probe observes.
+        let is_lost = [Kind::Tcp, Kind::ProcessExit]
+            .into_iter()
+            .any(|kind| self.ledger.may_lack(kind, from, last));
         !observed.is_seen || is_lost || !is_watched || !timeline.sockets.knows_holders(from)
     }
 }

@@ -2,9 +2,9 @@
 
 use super::State;
 use crate::attribute::Subject;
-use crate::correlate::subjects::process::{Candidate, ProcessId};
+use crate::correlate::subjects::process::Candidate;
 use crate::correlate::subjects::timeline::SignalFact;
-use crate::event::{Disposition, ExitStatus, ProcessExit};
+use crate::event::{Disposition, ExitStatus};
 use crate::termination::Role;
 use crate::time::Boot;
 use crate::tolerances::TOGETHER;
@@ -43,13 +43,10 @@ impl State {
             !serves_tcp && served.any(|of| of.unobserved || of.held.unix_listener)
         };
         let is_program = |fact: &&SignalFact| by_tcp(fact) || by_others(fact);
-        let programs = self.stopped_with(first, stop).filter(is_program).map(|fact| {
-            let mut program = Candidate::of(&fact.signal.target, fact.at, true);
-            if let Some((at, exit)) = self.exit_of(&program.id) {
-                program.ended(*at, exit);
-            }
-            program
-        });
+        let programs = self
+            .stopped_with(first, stop)
+            .filter(is_program)
+            .map(|fact| self.stopped_candidate(fact));
         programs.min_by_key(|program| {
             let rank = match program.exit.map(|exit| exit.status) {
                 None => 0,
@@ -105,8 +102,20 @@ impl State {
         };
         let exits = self
             .stopped_with(first, stop)
-            .map(|fact| self.exit_of(&ProcessId::of(&fact.signal.target)));
-        let exit = |exit: Option<&(Boot, ProcessExit)>| exit.map_or(Others::Run, |(at, _)| Others::Exited(*at));
+            .map(|fact| self.stopped_candidate(fact).exit_at());
+        let exit = |exit: Option<Boot>| exit.map_or(Others::Run, Others::Exited);
         exits.map(exit).max().unwrap_or(Others::None)
+    }
+
+    /// The target of a signal, which systemd may have started itself.
+    fn stopped_candidate(&self, fact: &SignalFact) -> Candidate {
+        let mut of = Candidate::of(&fact.signal.target, fact.at, true);
+        let exit = self.exits.iter().find(|(_, exit)| of.id.is(&exit.task));
+        if let Some((at, exit)) = exit {
+            of.ended(*at, exit);
+        }
+        let known = self.candidates.iter().find(|known| known.id.same(&of.id));
+        of.exit = of.exit.or(known.and_then(|known| known.exit));
+        of
     }
 }

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::shutdown::{ClientLoss, NodeShutdownFacts};
+use crate::verdict::TrafficAxis;
 
 /// `web` closes its listener at its stop signal; the API shows it as Ready until it has ended.
 const LOSSY: &str = "
@@ -95,6 +96,13 @@ fn of_a_pod_that_is_ready_after_its_end_quiet_is_not_known() {
     assert!(!facts(&before).loss().is_least);
     // No status came any more.
     assert!(facts(&quiet("")).loss().is_least);
+    // Reported without its pod.
+    let alone = |(_, report): (crate::time::Boot, Report)| match report {
+        Report::Terminated(of) if of.verdict.sentence.contains("`app`") => Some(of.verdict.traffic),
+        _ => None,
+    };
+    let traffic = play_all(&quiet("")).reports.into_iter().find_map(alone);
+    assert_eq!(traffic, Some(TrafficAxis::Unknown));
     // Less evidence: the deletion of the object came later, and is all that a list shows after an outage.
     let term = "+4 api away";
     let listed =

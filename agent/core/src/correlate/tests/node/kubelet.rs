@@ -215,6 +215,10 @@ fn the_cgroup_of_a_pod_without_a_process_shows_a_kubelet() {
             assert_eq!(at_the_next_boot(&script), [verdict], "{script}");
         }
     }
+    // The record of the cgroup is lost, too: nothing shows that there is none.
+    let unseen = lost.replace("-60 mkdir web:app", "-59.5 lost cgroup_mkdir -60 1");
+    assert_ne!(unseen, lost);
+    assert_eq!(verdicts(&of(&unseen, "-50 node locks")), ["unknown"]);
     // Next to it: another runtime's container.
     assert_eq!(
         verdicts(&of(&lost.replace("web:app", "app"), "-50 node locks")),

@@ -45,6 +45,13 @@ fn a_container_whose_exit_was_lost_long_before_does_not_run() {
             +21.000 down +19.800…+40.000 of 1
         "#]],
     );
+    // An outage hides the status: the container before may have ended.
+    let script = node(&format!(
+        "-57 api away\n{restarted}{orderly}\n+17 node agent-ends\n+20 reboot back=+40"
+    ));
+    let is_shown = |line: &&str| !line.trim_start().starts_with("-48 pod web") && !line.contains(" pod web phase=");
+    let hidden = script.lines().filter(is_shown).collect::<Vec<_>>().join("\n");
+    assert_eq!(verdicts(&hidden), ["unknown"], "{hidden}");
 }
 
 /// The locks were released and systemd went on, unseen.

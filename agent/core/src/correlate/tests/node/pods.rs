@@ -56,8 +56,8 @@ fn a_cut_in_an_outage_is_in_doubt() {
             +60.000 container 000000000000 clean-exit: Unknown, by 1 PrepareForShutdown
               container `dns`: the container runtime sent SIGTERM to PID 1 `dns`, the handler ran, and the process exited with code 0, 1.0 s later; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout; when deletion was requested, if it was, is unknown; the sockets of the container were not observed
             +60.000 node 1 Warning +1.000…+60.000 unknown ObservationEnded
-              how the reboot went is unknown: exits of processes were not observed, or their records were lost
-              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+              how the reboot went is unknown: a container was killed, and why it was stopped, or how long it had, is not known: shop/web
+              fix: read the report of that container: it names the evidence that is missing
         "#]],
     );
 }

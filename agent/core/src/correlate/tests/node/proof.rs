@@ -3,7 +3,9 @@
 use expect_test::expect;
 
 use super::*;
+use crate::correlate::{Correlator, Limits};
 use crate::event::Kind;
+use crate::fixtures::script;
 
 /// The critical container is started again and never stopped: only the kubelet's lock outlasts the delay.
 #[test]
@@ -379,6 +381,34 @@ fn a_lock_from_before_a_missing_part_need_not_be_held() {
     }
 }
 
+/// A journal shows the pods that run at the begin of a shutdown once more. Any other recording does not.
+#[test]
+fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
+    let lost = Kind::ALL
+        .map(|kind| format!("-40 lost {} -50 1 damaged\n", kind.name()))
+        .concat();
+    let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
+    let orderly = ORDERLY.replace("+1.1 TERM", list);
+    let verdicts = |script: &str, reads_journal: bool| {
+        let mut core = Correlator::new(Limits::default());
+        core.reads_journal(reads_journal);
+        let inputs = script::parse(&node(script)).inputs.into_iter();
+        let reports = inputs.flat_map(|(now, input)| core.handle(now, input).reports);
+        let of = |report| match report {
+            Report::NodeShutdown(of) => Some(of.verdict.headline),
+            _ => None,
+        };
+        reports.filter_map(of).collect::<Vec<_>>()
+    };
+    let end = "+17 node agent-ends\n+20 end";
+    let before = format!("{lost}-40 node lost 1\n{orderly}\n{end}");
+    assert_eq!(verdicts(&before, true), ["graceful"]);
+    assert_eq!(verdicts(&before, false), ["unknown"]);
+    // A part that ends with the begin may have had some of them.
+    let at_begin = before.replace("-40 ", "+1 ");
+    assert_eq!(verdicts(&at_begin, true), ["unknown"]);
+}
+
 #[test]
 fn a_kubelet_that_dies_within_the_delay_is_named() {
     check(
@@ -480,8 +510,8 @@ fn an_outage_may_hide_the_eviction_that_killed_a_pod() {
             +40.000 container 000000000000 unknown: Unknown, by 1 PrepareForShutdown
               container `dns`: PID 1 `dns` was terminated by SIGKILL, but the reason is unknown: the watch of the pods was interrupted, so a deletion request or a shorter grace period may not have been seen; the reason for the termination is unknown: epitaph stopped before the state of the pod was known; the Kubernetes API did not answer during the termination: timeout
             +40.000 node 1 Warning +1.000…+40.000 unknown ObservationEnded
-              how the reboot went is unknown: exits of processes were not observed, or their records were lost
-              fix: run `epitaph doctor`: the report names each probe that is not active on this kernel, and the reason
+              how the reboot went is unknown: a container was killed, and why it was stopped, or how long it had, is not known: shop/dns
+              fix: read the report of that container: it names the evidence that is missing
         "#]],
     );
 }

@@ -480,6 +480,14 @@ fn a_stop_by_hand_that_began_it_is_not_explained_by_it() {
             app clean RestartInPlace unclean=false: container `app`: the container runtime sent SIGTERM to PID 1 `app`, the handler ran, and the process exited with code 0, 8 ms later; all containers of the pod restarted in place; kubectl shows RestartingAllContainers, exit code 137; the kernel: exited with 0 at SIGTERM
         "#]],
     );
+    // The record of its exit is lost: the code may be one of its rules.
+    let lost = by_hand.replace(
+        "+1 exit source 88",
+        "+1.05 lost sched_process_exit +1 1 within web:source\n+1.06 rmdir web:source",
+    );
+    let shown = super::sentences(&format!("{other}{lost}{NEIGHBOUR}{status}{events}"));
+    assert!(shown.contains("`source`"), "{shown}");
+    assert!(!shown.contains("because container `other`"), "{shown}");
     // Next to it: the exit of another container came before the stop, by the kernel's record.
     let both = POD.replace("source.rule=restart:42", "source.rule=restart:42 app.rule=all:77");
     let status = STATUS.replace("+1.2 pod web", "+1.2 pod web app=77:Error");

@@ -54,6 +54,10 @@ fn check(script: &str, expect: Expect) {
 
 /// The sentences of the terminations.
 fn check_sentences(script: &str, expect: Expect) {
+    expect.assert_eq(&sentences(script));
+}
+
+fn sentences(script: &str) -> String {
     let verdicts = run(script).into_iter().filter_map(|(_, output)| match output {
         Report::Terminated(of) => Some(of.verdict),
         Report::Stuck(of) => Some(of.verdict),
@@ -61,7 +65,7 @@ fn check_sentences(script: &str, expect: Expect) {
         _ => None,
     });
     let lines: Vec<String> = verdicts.map(|v| format!("{}\n", v.sentence)).collect();
-    expect.assert_eq(&lines.concat());
+    lines.concat()
 }
 
 fn show(outputs: &[(Boot, Report)]) -> String {

@@ -519,6 +519,29 @@ fn a_request_in_a_part_that_is_missing_may_be_the_cause() {
     assert_eq!(causes(&format!("{part}\n{shutdown}"), shown), [Cause::Deleted]);
 }
 
+/// An agent that starts within a shutdown does not know how long before it began, nor whether it had stopped a container by then.
+#[test]
+fn a_pod_that_is_gone_after_a_start_within_a_shutdown_need_not_have_been_deleted() {
+    let script = |bus: &str| {
+        web(&format!(
+            "
+            +1.5 start
+            +1.5 found main
+            +1.5 scanned
+            +1.5 node bus {bus}
+            +1.5 api away
+            +1.5 pod web app=running
+            +1.5 api synced
+            +1.5 exit main 0
+            +8 gone web
+            "
+        ))
+    };
+    let causes = |script: &str| verdicts(script).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>();
+    assert_eq!(causes(&script("preparing")), [Cause::Unknown]);
+    assert_eq!(causes(&script("connected")), [Cause::Deleted]);
+}
+
 /// Exit and cause of what a history reports.
 fn verdicts(script: &str) -> Vec<(Exit, Cause)> {
     let of = |(_, report): (Boot, Report)| match report {

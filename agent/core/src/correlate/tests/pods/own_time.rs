@@ -2,6 +2,9 @@
 
 use expect_test::expect;
 
+use crate::report::Report;
+use crate::verdict::Cause;
+
 use super::graces::{check, evicted, killed, pod};
 
 /// Clients are refused until two seconds after the stop signal, at which the listener closed.
@@ -235,4 +238,42 @@ fn a_second_request_is_not_the_setting() {
               deletion requested with a grace period of 60 s (time known to within 50 ms, the clock of the API server was not compared)
         "#]],
     );
+}
+
+/// The watch showed the deletion 9.7 s after the stop, and then nothing until long after.
+#[test]
+fn a_deletion_after_the_stop_is_not_its_cause_where_an_outage_hides_the_kubelets_own_reason() {
+    let script = pod(
+        "",
+        "+1.3 TERM runc -> main handler
+        +1.31 enter main TERM
+        +11.05 pod web deleted=+11:0
+        +13.4 KILL runc -> main
+        +13.41 exit main KILL
+        +13.6 api away",
+    );
+    let reports = super::run(&script).into_iter();
+    let causes = reports.filter_map(|(_, report)| match report {
+        Report::Terminated(of) => Some(of.verdict.cause),
+        Report::PodTerminated(of) => Some(of.verdict.cause),
+        _ => None,
+    });
+    assert_eq!(
+        causes.collect::<Vec<_>>(),
+        [Cause::Unknown],
+        "{}",
+        super::show(&super::run(&script))
+    );
+}
+
+/// The runtime kills a hook at the end of the grace period, which nothing shows here.
+#[test]
+fn a_hook_that_was_killed_in_an_outage_need_not_have_failed() {
+    let hook = "+1.05 api away
+        proc hook in=web:app pid=110 ns=7 start=+1.1 parent=shim comm=sleep
+        +1.1 exec hook
+        +6.05 KILL runc -> hook
+        +6.06 exit hook KILL";
+    let shown = super::sentences(&refused("app.prestop=exec:/bin/sleep", hook, 6.1));
+    assert!(!shown.contains("failed"), "{shown}");
 }

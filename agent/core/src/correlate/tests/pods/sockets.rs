@@ -58,7 +58,7 @@ fn a_stop_signal_that_may_be_lost_after_the_request_leaves_the_traffic_known() {
 fn a_listener_that_closed_just_before_a_restart_and_the_request_leaves_the_traffic_unknown() {
     for (agent, observed) in [
         ("+9.9 tick", true),
-        ("+9.9 tick\n+10 start\n+10 scanned\n+10.1 api synced", false),
+        ("+9.9 tick\n+10 start\n+10 found main\n+10 scanned\n+10.1 api synced", false),
     ] {
         let listed = if agent.contains("start") {
             "+10.2 pod web app=running"
