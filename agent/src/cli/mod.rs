@@ -47,7 +47,7 @@ pub enum Command {
     Agent(AgentArgs),
     /// Add to the agents' traces what one node cannot see: endpoint removals, replacement pods, lost nodes
     Observer(ObserverArgs),
-    /// Observe on the system bus how this node is shut down, and who delays the shutdown: for the agent of this node, or printed as lines
+    /// Observe on the system bus how this node is shut down, and who delays it: for the agent of this node, or as lines (--print)
     Logind(LogindArgs),
     /// Show terminations as they happen, in the terminal or as a stream
     Watch(WatchArgs),
@@ -284,7 +284,7 @@ pub struct KernelArgs {
     /// File with the BTF (type information) of the running kernel, if /sys/kernel/btf/vmlinux does not exist
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
-    /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608, more from 64 CPUs on]
+    /// Size of the ring buffer between the probes and epitaph, rounded up to a power of two [default: 8388608; more with more than 64 CPUs]
     #[arg(long, value_name = "BYTES")]
     pub ring_bytes: Option<u32>,
     /// Where the host's /proc is mounted [default: /proc]

@@ -292,7 +292,7 @@ table! {
 
     ENDED_BEFORE_BEGIN "epitaph.ended_before_begin" Span Double "s" "The reported end is earlier than the reported begin by this long, so the span has no length. The reason: one of the two times is known only to the second, or is from another clock. Absent if the end is not earlier."
     LOST "epitaph.lost" Span Strings "" "Kernel records lost during the termination, `<kind>=<count>`; absent if none was lost."
-    OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Evidence items dropped because a termination reached `limits.facts` or `limits.connections`, or closed more than 64 listeners."
+    OVER_CAP "epitaph.over_cap" Span Int "{fact}" "Evidence items dropped because a termination reached `limits.facts` or `limits.connections`, or closed more than 64 listeners, or because `limits.memory` was used up."
     LATE_START "epitaph.late_start" Span Bool "" "True: the process started before the observation began, so a stop signal may have been missed."
     UNOBSERVED_DURATION "epitaph.unobserved.duration" Span Double "s" "On the event `unobserved`: how long epitaph did not observe, for example during a restart. The time of the event is the beginning of this gap."
     CLOCK_STEP "epitaph.clock.step" Span Double "s" "After the begin of the termination (or of the observer's span), the wall clock stepped by this much, or the machine was paused for this long. Times from before the step are wrong by this much. Times in spans of the observer are wrong by up to this much, because some of them are the API's times. Absent if there was no step of a second or more."

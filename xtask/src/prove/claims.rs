@@ -176,7 +176,7 @@ const WRITTEN: &[Written] = &[
     ),
     command(
         README,
-        "every test of this machine: unit, property, live probes, the demo's stories, a real Jaeger and \
+        "every test that runs on one machine: unit, property, live probes, the demo's stories, a real Jaeger and \
          kube-apiserver",
         "test",
         false,

@@ -318,7 +318,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 80,
         meaning: "The process has no handler for the stop signal, so the signal terminated the process at once, and any work in flight was lost. If the first process is an init (such as tini), the verdict is about the process for which the init waits. A handler that raises the signal again within 10 ms counts as no handler (the handlers of language runtimes do this), unless one of these happened in between: the process sent a signal, a child exited that no other process had signalled, or a listener was closed. The verdict also applies if the main process exited cleanly, and a signal terminated a program below it, in one of three cases: a shell sent the stop signal to the program only later, systemd sends the stop signal to each process, or the signal was not the stop signal.",
-        proof: "The exit status names the stop signal. signal_deliver shows that the process has no handler for it, or signal_generate shows that the handler raised the signal again just after it had been entered. For a program below the main process: signal_generate shows the signal, and the record of the program's exit shows the same signal, and a listener or a client's connection of the program.",
+        proof: "The exit status names the stop signal; if PID 1 raised the signal again and the kernel discarded it, the status is an error code. signal_deliver shows that the process has no handler for it, or signal_generate shows that the handler raised the signal again just after the handler had started. For a program below the main process: signal_generate shows the signal, and the record of the program's exit shows the same signal, and a listener or a client's connection of the program.",
         remedy: "Install a handler that finishes the work in flight and then exits with 0.",
     },
     Row {
@@ -395,7 +395,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Info,
         precedence: 27,
         meaning: "The process exited cleanly, and connections were open at the exit: idle connections, or requests and answers under way, which the kernel cannot tell apart.",
-        proof: "inet_sock_set_state shows that the exit, or close(2) as a part of the exit, closed connections in the state ESTABLISHED, and that the server had sent the last bytes. An idle keep-alive connection, an HTTP/2 stream that waits, and an answer under way look the same in the kernel.",
+        proof: "inet_sock_set_state shows that the exit, or close(2) as a part of the exit, closed connections in the state ESTABLISHED. On most of them the server had sent the last bytes; on the others, too, the bytes do not prove whether a request was under way. An idle keep-alive connection, an HTTP/2 stream that waits, and an answer under way look the same in the kernel.",
         remedy: "Look for lost requests in the logs of the clients; a server that finishes its requests and ends each connection with shutdown(2) before the exit leaves no connection open.",
     },
     Row {
@@ -440,7 +440,7 @@ pub const TABLE: [Row; 25] = [
         severity: Severity::Warning,
         precedence: 30,
         meaning: "The evidence is not sufficient: for example, records were lost, a probe was not active, or the process started before the observation began.",
-        proof: "None: the sentence names what is missing.",
+        proof: "None: the sentence of the report names what is missing.",
         remedy: "Follow the remedy in the report of the termination: it depends on the evidence that is missing. If the process started before the observation began, there is nothing to fix.",
     },
 ];

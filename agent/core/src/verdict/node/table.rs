@@ -107,7 +107,7 @@ pub const TABLE: [Row; 9] = [
         unclean: false,
         severity: Severity::Warning,
         meaning: "The evidence is not sufficient: logind was not observed, messages or records were lost, or the agent stopped before the pods had terminated.",
-        proof: "None: the sentence names what is missing.",
+        proof: "None: the sentence of the report names what is missing.",
         remedy: "`epitaph doctor` shows what cannot be observed on this node.",
     },
 ];

@@ -163,7 +163,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     },
     Remedy {
         name: "more-memory-for-the-program",
-        helps_if: "A daemon that kills before memory has run out killed the process to which the stop signal was forwarded.",
+        helps_if: "The stop signal was forwarded to a process, and a daemon that kills processes before memory has run out (such as systemd-oomd) killed this process.",
         holds: |of| is_end(of, InnerEnd::KilledByOther) && daemon(of).is_some(),
         words: |of| daemon(of).map(spare_of),
     },
@@ -206,7 +206,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
         words: |of| {
             let (who, signal) = target_of(of)?;
             Some(format!(
-                "install a {signal} handler in {who} that finishes the work in flight, also that of its other processes, and then exits with 0"
+                "install a {signal} handler in {who} that finishes the work in flight, also the work in its other processes, and then exits with 0"
             ))
         },
     },
@@ -236,7 +236,7 @@ pub(in crate::verdict::sentence) const REMEDIES: &[Remedy] = &[
     // Programs that were killed below a main process that ended well.
     Remedy {
         name: "more-memory-below",
-        helps_if: "A daemon that kills before memory has run out killed a program with clients below the first process.",
+        helps_if: "A daemon that kills processes before memory has run out (such as systemd-oomd) killed a program below the first process, and this program had a listener or clients.",
         holds: |of| is_below(of, Below::ForMemory),
         words: |of| Some(spare_of(below(of.case)?.1.kill.sender.comm)),
     },
