@@ -242,7 +242,7 @@ fn tini_and_a_program_that_leaves_its_own_processes() {
         expect![[r#"
             default-action: Stopped/DefaultAction/Quiet
               `tini` forwarded SIGTERM to `vsftpd` (pid 107), which has no SIGTERM handler and was terminated by the default action; PID 1 then exited, and the kernel killed `vsftpd` (pid 108), which never got the signal: any work in flight was lost
-              fix: install a SIGTERM handler in `vsftpd` (pid 107) that finishes the work in flight, also that of its other processes, and then exits with 0
+              fix: install a SIGTERM handler in `vsftpd` (pid 107) that finishes the work in flight, also the work in its other processes, and then exits with 0
         "#]],
     );
 }
