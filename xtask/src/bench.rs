@@ -151,6 +151,8 @@ fn fleet(mut args: Arguments, of: Option<(&str, PathBuf)>, record: Option<&str>)
     if record.is_some() && size.is_some() {
         bail!("--record is of the whole measurement: leave the number out");
     }
+    // Of what was built: the checkout may have other files when the tables are written.
+    let [_, commit] = commit()?;
     let selection = ["--package", "epitaph-tests", "--bench", "api"];
     let built = Built::of(&selection, "building the measurement")?;
     let tools = cluster::api_tools()?;
@@ -177,7 +179,6 @@ fn fleet(mut args: Arguments, of: Option<(&str, PathBuf)>, record: Option<&str>)
     if !output.status.success() {
         return Ok(ExitCode::FAILURE);
     }
-    let [_, commit] = commit()?;
     let page = shell::root().join(PAGE);
     let text = fs::read_to_string(&page).with_context(|| format!("reading {PAGE}"))?;
     let text = recorded(&text, name, &format!("At {commit}:\n\n{tables}"))?;
