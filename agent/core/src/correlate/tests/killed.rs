@@ -102,7 +102,7 @@ fn whether_the_killed_process_had_sockets_is_not_known() {
         &trap(lost),
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below the main process, and nothing shows whether the killed process was a program with connections: its sockets were not observed
+              PID 1 `app` exited with code 0, but the reason is unknown: SIGKILL ended `server` below the main process, and nothing shows whether a program with connections was killed: its sockets were not observed
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
         "#]],
     );
@@ -113,7 +113,7 @@ fn whether_the_killed_process_had_sockets_is_not_known() {
         &without,
         expect![[r#"
             unknown: Stopped/Unknown/Unknown
-              PID 1 `app` exited with code 0, but the reason is unknown: `server` was killed below the main process, and nothing shows whether the killed process was a program with connections: its sockets were not observed
+              PID 1 `app` exited with code 0, but the reason is unknown: SIGKILL ended `server` below the main process, and nothing shows whether a program with connections was killed: its sockets were not observed
               fix: run `epitaph doctor`: the report names each probe that is not active on this kernel; records that were lost need a larger `kernel.ring_bytes`
         "#]],
     );
@@ -1222,7 +1222,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=omit` exempts a unit (`avoid` makes it the last choice), and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     check(
@@ -1243,7 +1243,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out (memory-pressure)
-              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=omit` exempts a unit (`avoid` makes it the last choice), and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     check(
@@ -1251,7 +1251,7 @@ fn a_daemon_that_kills_before_memory_has_run_out() {
         expect![[r#"
             oom-killed: Oom/OomKilled/Quiet
               `systemd-oomd` (pid 80, unit systemd-oomd.service, child of `systemd`) killed PID 1 `app` because memory was running out
-              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
+              fix: use less memory (heap size, caches, concurrency), or give the node more memory; `ManagedOOMPreference=omit` exempts a unit (`avoid` makes it the last choice), and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit; the log of `systemd-oomd` has the memory values that led to the kill (`journalctl -u systemd-oomd.service`)
         "#]],
     );
     // earlyoom begins with SIGTERM.

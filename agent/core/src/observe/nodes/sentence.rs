@@ -304,7 +304,7 @@ pub(super) fn volume(at: &AttachmentFact, waited: Duration) -> LossVerdict {
         driver_error(at)
     );
     let remedy = format!(
-        "the volume is detached now; to find the cause, read the log of the external-attacher of {}, and the VolumeAttachment {}",
+        "the volume is detached now; to find the cause, search the log of the external-attacher of {} for the VolumeAttachment {}",
         at.attacher, at.name
     );
     Loss::StuckByVolume.judged(text, remedy)

@@ -468,7 +468,7 @@ fn a_deployments_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   remedy: nothing confirms that `n1` is powered off: check its console or its provider. Later, when the machine is repaired, remove the taint: kubectl taint nodes n1 node.kubernetes.io/out-of-service-
             +411.0 volume pv-0 of a (data): +410.0 → +411.0
                   stuck-by-volume: the replacement waited 381 s for volume `pv-0`, which was attached to the lost node `n1`
-                  remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
+                  remedy: the volume is detached now; to find the cause, search the log of the external-attacher of csi.example.com for the VolumeAttachment va-0
             +415.0 b replaces a (next-of-replica-set): created +30.1, scheduled +30.2, ready +415.0, of a lost node
         "#]],
     );

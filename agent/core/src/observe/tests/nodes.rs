@@ -591,7 +591,7 @@ fn a_replacement_that_waits_for_its_volume_is_stuck_by_it() {
                   remedy: kubectl describe volumeattachment va-0; then the log of the external-attacher of csi.example.com
             +470.0 volume pv-0 of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
                   stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-                  remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
+                  remedy: the volume is detached now; to find the cause, search the log of the external-attacher of csi.example.com for the VolumeAttachment va-0
             +480.0 db-0 replaces db-0 (name-in-stateful-set): created +110.1, scheduled +110.2, ready +480.0, of a lost node
         "#]],
     );
@@ -625,7 +625,7 @@ fn a_replacement_on_a_node_that_is_back_waits_for_its_volume_too() {
     expect![[r#"
         of db-0 (data-db-0): +110.0 → +470.0, requested +111.0
               stuck-by-volume: the replacement waited 360 s for volume `pv-0`, which was attached to the lost node `n1`; the driver reported: timeout
-              remedy: the volume is detached now; to find the cause, read the log of the external-attacher of csi.example.com, and the VolumeAttachment va-0
+              remedy: the volume is detached now; to find the cause, search the log of the external-attacher of csi.example.com for the VolumeAttachment va-0
     "#]].assert_eq(said);
     expect![[r#"
         n1 not ready fenced-by-taint: stuck 0, taint true, volumes 1

@@ -56,7 +56,7 @@ pub struct NodeEpitaphReport {
     pub ended: String,
     /// Duration from the first to the last evidence.
     pub took: String,
-    /// For a shutdown: number of pods on the node. For a loss: number of pods whose termination the node could not complete.
+    /// For a shutdown: number of pods that ran on the node during the shutdown. For a loss: number of pods whose termination the node could not complete.
     pub pods: Option<u64>,
     /// For a shutdown: connections that clients lost. Absent if no lost connection was observed but some may have been missed.
     pub lost_connections: Option<u64>,

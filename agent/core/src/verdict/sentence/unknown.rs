@@ -89,8 +89,8 @@ fn sockets(case: &Case<'_>) -> String {
         false => super::inside::names_of_killed(case),
     };
     format!(
-        "{helpers} was killed below the main process, and nothing shows whether the killed process was a program with connections: its \
-         sockets were not observed"
+        "SIGKILL ended {helpers} below the main process, and nothing shows whether a program with connections was killed: its sockets \
+         were not observed"
     )
 }
 

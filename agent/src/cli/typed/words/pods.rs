@@ -197,7 +197,7 @@ pub(super) const PODS: &[Word] = &[
         names: &["terminationGracePeriodSeconds", "gracePeriodSeconds", "grace period", "grace"],
         meaning: "The time from the deletion request to SIGKILL. `terminationGracePeriodSeconds` in the spec is the pod's own grace \
                   period. A deletion can ask for another grace period: `kubectl delete` and `kubectl drain` with `--grace-period`, or an \
-                  eviction with `deleteOptions.gracePeriodSeconds`. `--force` asks for none. If the deletion asked for another grace \
+                  eviction with `deleteOptions.gracePeriodSeconds`. `kubectl delete --force` asks for none. If the deletion asked for another grace \
                   period than the spec has, the sentence names both. A longer grace period in the spec then changes nothing.",
         verdicts: &["killed-after-grace", "force-killed", "prestop-overran", "sidecar-starved"],
     },

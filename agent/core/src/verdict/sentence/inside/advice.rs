@@ -325,7 +325,7 @@ fn daemon(of: &Asked<'_>) -> Option<Comm> {
 pub(in crate::verdict::sentence) fn spare_of(daemon: Comm) -> String {
     let exempt = match daemon.as_bytes() {
         b"systemd-oomd" => {
-            "; `ManagedOOMPreference=avoid` exempts a unit, and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit"
+            "; `ManagedOOMPreference=omit` exempts a unit (`avoid` makes it the last choice), and `ManagedOOMMemoryPressureLimit=` of its slice sets the limit"
         }
         b"earlyoom" => "; `--avoid` of earlyoom exempts a program by its name",
         _ => "",
