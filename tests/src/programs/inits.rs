@@ -170,7 +170,7 @@ pub(super) static STORIES: &[Story] = &[
             End::Code(131),
             "default-action",
             &["`tini` forwarded SIGQUIT to `victim`", "which has no SIGQUIT handler"],
-            &["also that of its other processes"],
+            &["also the work in its other processes"],
         ),
     ),
     stopped(

@@ -402,7 +402,7 @@ fn a_name_with_several_meanings_is_explained_for_each() {
               not active, or the process started before the observation began.
 
             What proves it
-              None: the sentence names what is missing.
+              None: the sentence of the report names what is missing.
 
             How to fix it
               Follow the remedy in the report of the termination: it depends on the
@@ -426,7 +426,7 @@ fn a_name_with_several_meanings_is_explained_for_each() {
               were lost, or the agent stopped before the pods had terminated.
 
             What proves it
-              None: the sentence names what is missing.
+              None: the sentence of the report names what is missing.
 
             How to fix it
               `epitaph doctor` shows what cannot be observed on this node.

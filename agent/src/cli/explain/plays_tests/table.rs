@@ -166,7 +166,7 @@ pub const PLAYS: &[Play] = &[
     play("tini-default-action", "install a SIGTERM handler", BELOW, "tini-exits-143"),
     play(
         "tini-idle-pool",
-        "also that of its other processes",
+        "also the work in its other processes",
         "the program has a handler, which finishes the work of all processes of its pool",
         "tini-pool",
     ),
