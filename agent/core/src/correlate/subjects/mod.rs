@@ -197,13 +197,15 @@ impl Subjects {
         finish::facts(&self.context(around), own, state, Open::ObservationEnded, now)
     }
 
-    /// A subject that seems to run may have ended: records that would have shown its exit, and the removal of its cgroup, were lost.
+    /// A subject that seems to run may have ended: records that would have shown its exit, and then the removal of its cgroup, were lost. Not
+    /// before the observation began last: what was not found then does not seem to run.
     pub fn may_be_over(&self, own: CgroupId, around: &Attributor) -> bool {
         let Some(state) = self.subjects.get(&own) else { return false };
         let context = self.context(around);
-        let (ledger, begun) = (context.ledger(own, state), state.first_start().unwrap_or_default());
-        let lost = |kind: Kind| ledger.lost_since(kind, begun, Boot(u64::MAX)).is_some();
-        lost(Kind::ProcessExit) && lost(Kind::CgroupRmdir)
+        let ledger = context.ledger(own, state);
+        let lost_since = |kind: Kind, from: Option<Boot>| ledger.lost_since(kind, from.unwrap_or_default(), Boot(u64::MAX));
+        let exit = lost_since(Kind::ProcessExit, state.first_start().max(ledger.last_start()));
+        exit.is_some_and(|exit| lost_since(Kind::CgroupRmdir, Some(exit)).is_some())
     }
 
     /// Dropped facts since the last call.
