@@ -162,11 +162,12 @@ impl Subjects {
         }
     }
 
-    /// The files of its runtime name the container's own stop signal.
+    /// The files of its runtime name the container's own stop signal. Its pod's status is better evidence: Docker's files do not have the
+    /// signal of the container.
     pub fn is_described(&mut self, container: &ContainerId, signal: Signal) {
         let is_it = |subject: &Subject| matches!(subject, Subject::Container { id, .. } if id == container);
         let described = self.subjects.values_mut().filter(|state| is_it(&state.subject));
-        described.for_each(|state| state.own_stop = Some(signal));
+        described.for_each(|state| _ = state.own_stop.get_or_insert(signal));
     }
 
     /// A container that is being stopped has these addresses.
