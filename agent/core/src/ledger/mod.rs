@@ -71,6 +71,11 @@ impl<'a> Ledger<'a> {
         of_kind.map(|hole| hole.from.max(from)).min()
     }
 
+    /// The last begin of the observation.
+    pub fn last_start(self) -> Option<Boot> {
+        self.coverage.gaps().filter_map(|gap| gap.to).max()
+    }
+
     /// Exits of other processes that were dropped, on which nothing rests but the way of a stop signal inside.
     pub fn dropped_exits(self) -> Option<&'a Hole> {
         self.drops.exits()

@@ -10,7 +10,10 @@ use crate::kubernetes::{PodTerminationFacts, Reported};
 pub fn judge_pod(facts: &PodTerminationFacts, containers: &[Judged<'_>]) -> Verdict {
     let (stop_reason, unseen) = (facts.stop_reason.as_ref(), &facts.unseen[..]);
     let mut members: Vec<Member> = containers.iter().map(Member::seen).collect();
-    members.extend(unseen.iter().map(|(name, reported)| Member::unseen(name, reported.as_ref())));
+    let is_seen = |name: &str| members.iter().any(|member| member.name == name);
+    let unseen_members = |(name, reported): &(String, Option<Reported>)| Member::unseen(name, reported.as_ref(), is_seen(name));
+    let more: Vec<Member> = unseen.iter().map(unseen_members).collect();
+    members.extend(more);
     let unobserved = advice::that_ran(unseen).map(|_| TrafficAxis::Unknown);
     let traffic = containers
         .iter()
@@ -86,8 +89,8 @@ impl Member {
         }
     }
 
-    /// The pod's status is a hint: it proves neither a clean exit nor a kill.
-    fn unseen(name: &str, reported: Option<&Reported>) -> Member {
+    /// The pod's status is a hint: it proves neither a clean exit nor a kill. `is_next`: the life before was observed.
+    fn unseen(name: &str, reported: Option<&Reported>, is_next: bool) -> Member {
         let status = match reported {
             Some(Reported {
                 exit_code,
@@ -102,6 +105,7 @@ impl Member {
         };
         let how = match exit {
             Exit::RuntimeFailed => "the container runtime did not start the program",
+            _ if is_next => "a restart was due after the observed exit, and no process of the next start was observed",
             _ => "no process of the container was observed",
         };
         Member {

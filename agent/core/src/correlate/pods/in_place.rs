@@ -167,6 +167,13 @@ impl Pod {
         })
     }
 
+    /// A container whose exit began a restart, unless the pod's deletion was requested before: what the next start led to only the status shows.
+    pub(super) fn restart_due(&self, held: &[Held]) -> Option<String> {
+        let is_asked = |end: Boot| self.object.deletion.is_some_and(|(_, seen)| seen <= end);
+        let mut due = held.iter().filter(|of| !is_asked(of.facts.end));
+        due.find_map(|of| self.trigger_of(of)).map(|trigger| trigger.name)
+    }
+
     /// The kubelet removed the container to restart the pod, and did not start it again: what its status says is about the life that ended.
     pub(super) fn is_still_removed(&self, status: &ContainerStatus) -> bool {
         let lives = self.names.values().filter(|named| named.name == status.name);

@@ -249,7 +249,10 @@ impl Pod {
         let fact = self.fact.clone()?;
         let missing = self.object.gone.is_none() && !(self.is_terminal() && self.all_reported());
         let missing = missing.then(|| "the API server had not reported the pod as finished".to_owned());
-        let unseen = self.unseen(&held);
+        let mut unseen = self.unseen(&held);
+        if unseen.is_empty() && !self.is_terminal() && api.was_away(fact.seen, now).is_some() {
+            unseen.extend(self.restart_due(&held).map(|name| (name, None)));
+        }
         held.sort_by_key(|held| (held.facts.end, held.facts.key.cgroup));
         let is_shutdown = held.iter().any(|of| of.facts.shutdown.is_some());
         let request = self.request(api, is_shutdown).map(|(request, _)| request);

@@ -162,11 +162,12 @@ impl Subjects {
         }
     }
 
-    /// The files of its runtime name the container's own stop signal.
+    /// The files of its runtime name the container's own stop signal. Its pod's status is better evidence: Docker's files do not have the
+    /// signal of the container.
     pub fn is_described(&mut self, container: &ContainerId, signal: Signal) {
         let is_it = |subject: &Subject| matches!(subject, Subject::Container { id, .. } if id == container);
         let described = self.subjects.values_mut().filter(|state| is_it(&state.subject));
-        described.for_each(|state| state.own_stop = Some(signal));
+        described.for_each(|state| _ = state.own_stop.get_or_insert(signal));
     }
 
     /// A container that is being stopped has these addresses.
@@ -197,13 +198,15 @@ impl Subjects {
         finish::facts(&self.context(around), own, state, Open::ObservationEnded, now)
     }
 
-    /// A subject that seems to run may have ended: records that would have shown its exit, and the removal of its cgroup, were lost.
+    /// A subject that seems to run may have ended: records that would have shown its exit, and then the removal of its cgroup, were lost. Not
+    /// before the observation began last: what was not found then does not seem to run.
     pub fn may_be_over(&self, own: CgroupId, around: &Attributor) -> bool {
         let Some(state) = self.subjects.get(&own) else { return false };
         let context = self.context(around);
-        let (ledger, begun) = (context.ledger(own, state), state.first_start().unwrap_or_default());
-        let lost = |kind: Kind| ledger.lost_since(kind, begun, Boot(u64::MAX)).is_some();
-        lost(Kind::ProcessExit) && lost(Kind::CgroupRmdir)
+        let ledger = context.ledger(own, state);
+        let lost_since = |kind: Kind, from: Option<Boot>| ledger.lost_since(kind, from.unwrap_or_default(), Boot(u64::MAX));
+        let exit = lost_since(Kind::ProcessExit, state.first_start().max(ledger.last_start()));
+        exit.is_some_and(|exit| lost_since(Kind::CgroupRmdir, Some(exit)).is_some())
     }
 
     /// Dropped facts since the last call.

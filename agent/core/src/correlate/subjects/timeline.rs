@@ -109,10 +109,21 @@ impl Timeline {
         self.over_cap_matters |= essential;
         // Without an init of a pid namespace the signals inside are here, and so are those of systemd to each process of a unit: one that ends
         // a process of the program's pool matters.
-        let is_handled = fact.signal.disposition != Disposition::Default;
-        let is_by_manager = fact.sender.role == Role::Runtime && fact.signal.signal != Signal::KILL && is_handled;
-        self.inside.over_cap += u64::from(!essential && !is_by_manager);
+        let is_by_manager = fact.sender.role == Role::Runtime && fact.signal.signal != Signal::KILL;
+        let is_harmless = is_by_manager && (fact.signal.disposition != Disposition::Default || self.is_to_helper(&fact));
+        self.inside.over_cap += u64::from(!essential && !is_harmless);
         false
+    }
+
+    /// The parent of the process got the same signal from the same sender, and has another name: what a program forks has its name.
+    fn is_to_helper(&self, fact: &SignalFact) -> bool {
+        let target = &fact.signal.target;
+        let is_to_parent = |known: &&SignalFact| {
+            let is_same = (known.sender.tgid, known.signal.signal) == (fact.sender.tgid, fact.signal.signal);
+            is_same && known.signal.target.tgid == target.ppid
+        };
+        let mut to_parent = self.signals.iter().filter(is_to_parent).peekable();
+        to_parent.peek().is_some() && to_parent.all(|known| known.signal.target.comm != target.comm)
     }
 
     pub fn deliver(&mut self, at: Boot, deliver: SignalDeliver, cap: usize) -> bool {

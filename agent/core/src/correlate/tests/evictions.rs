@@ -12,7 +12,7 @@ use crate::report::{Answers, DropReason, Report};
 use crate::time::Boot;
 use crate::verdict::{Exit, TrafficAxis};
 
-fn limited(limits: Limits, script: &str) -> Vec<Report> {
+pub(super) fn limited(limits: Limits, script: &str) -> Vec<Report> {
     let mut correlator = Correlator::new(limits);
     let mut out = Vec::new();
     let mut last = script::ZERO;

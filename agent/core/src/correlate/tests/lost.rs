@@ -2,10 +2,12 @@
 
 use expect_test::expect;
 
+use super::evictions::limited;
 use super::{check, container, unit};
 use crate::correlate::Limits;
 use crate::fixtures::monotone::Rule;
 use crate::fixtures::script;
+use crate::report::Report;
 
 #[test]
 fn without_the_first_stop_signal_the_handler_of_the_second_one_is_not_missing() {
@@ -246,6 +248,39 @@ fn without_room_for_systemds_signal_to_the_pool_nothing_is_clean() {
         ..Limits::default()
     };
     assert_eq!(Rule::of(&script::parse(text).inputs).limit(limits), Ok(()));
+}
+
+/// What has another name than its parent is not of the program's pool: a job runner's helpers.
+#[test]
+fn without_room_for_systemds_signals_to_helpers_a_clean_exit_stands() {
+    let headlines = |helper: &str, facts: usize| {
+        let text = format!(
+            "
+            +0 mkdir app.service
+            proc main in=app.service pid=100 start=+0 parent=systemd comm=app
+            +0.001 exec main
+            proc helper in=app.service pid=107 start=+0.1 parent=main comm={helper}
+            +1 TERM systemd -> main handler armed
+            +1.0001 TERM systemd -> helper default exiting already-armed
+            +1.0002 enter main TERM
+            +1.001 exit helper TERM looked already-armed
+            +1.5 exit main 0 looked already-armed
+            +20 tick
+            "
+        );
+        let limits = Limits {
+            facts,
+            ..Limits::default()
+        };
+        let of = |report: &Report| match report {
+            Report::Terminated(of) => Some(of.verdict.headline),
+            _ => None,
+        };
+        limited(limits, &text).iter().filter_map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(headlines("sleep", 256), headlines("sleep", 1));
+    assert_ne!(headlines("sleep", 1), ["unknown"]);
+    assert_eq!(headlines("app", 1), ["unknown"]);
 }
 
 /// The description of a container arrived before anything was seen of its processes.

@@ -172,14 +172,14 @@ fn is_late(request: &Request, stop: Boot, grace: Duration) -> bool {
 
 pub(super) fn hook_failed(case: &Case<'_>, found: &Finding) -> Option<Finding> {
     let hook = Hook::of(case).filter(|_| found.exit == Exit::Clean)?;
-    let has_end = hook.run.status.is_some();
     let exit = match hook.end {
-        HookEnd::Unknown(_) if has_end => return Some(unknown(case, Missing::Request)),
         HookEnd::Cut => Exit::PrestopOverran,
         HookEnd::Failed => Exit::PrestopFailed,
         // Known errors of clients go before an unknown hook.
-        HookEnd::Unknown(_) if is_quiet(traffic(case.traffic())) => Exit::Unknown,
-        HookEnd::Done | HookEnd::Late | HookEnd::WithMain | HookEnd::Unknown(_) => return None,
+        HookEnd::Unknown(_) if !is_quiet(traffic(case.traffic())) => return None,
+        HookEnd::Unknown(_) if hook.run.status.is_some() => return Some(unknown(case, Missing::Request)),
+        HookEnd::Unknown(_) => Exit::Unknown,
+        HookEnd::Done | HookEnd::Late | HookEnd::WithMain => return None,
     };
     Some(Finding { exit, ..found.clone() })
 }

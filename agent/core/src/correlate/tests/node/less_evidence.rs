@@ -54,6 +54,51 @@ fn a_container_whose_exit_was_lost_long_before_does_not_run() {
     assert_eq!(verdicts(&hidden), ["unknown"], "{hidden}");
 }
 
+/// What was found at a later start had not exited before it.
+#[test]
+fn a_container_that_a_later_start_found_did_not_exit_in_an_earlier_loss() {
+    const EXIT: &str = "lost sched_process_exit";
+    const RMDIR: &str = "lost cgroup_rmdir";
+    const OVERRUN: &str = "
+        +1 node prepare true reboot
+        +61 node job reboot.target
+        +61.1 node state stopping
+        +63 node agent-ends
+        +64 reboot back=+90
+        ";
+    let restarted = |lost: &str| {
+        gap(&format!(
+            "{lost}
+            -40 start
+            -40 found pause
+            -40 found main
+            -40 found dns
+            -40 scanned
+            -40 node bus connected
+            -40 node limit 60
+            -40 node locks kubelet:delay:812 epitaph:delay:900
+            -40 node kubelet 60 20
+            -40 api synced
+            -39 pod web app=running
+            -39 pod dns dns=running
+            {OVERRUN}"
+        ))
+    };
+    let before = format!("-58 {EXIT} -59 1 damaged\n-58 {RMDIR} -59 1 damaged");
+    assert_eq!(verdicts(&restarted(&before)), ["truncated"]);
+    // A loss after the start.
+    let after = restarted("").replace(
+        "+1 node prepare",
+        &format!("-30 {EXIT} -31 1\n-30 {RMDIR} -31 1\n+1 node prepare"),
+    );
+    assert_eq!(verdicts(&after), ["unknown"]);
+    // Without a later start, and in the order in which a container ends.
+    let lost = |exit: &str, rmdir: &str| node(&format!("-50 {EXIT} {exit} 1\n-50 {RMDIR} {rmdir} 1\n{OVERRUN}"));
+    assert_eq!(verdicts(&lost("-51", "-51")), ["unknown"]);
+    let removed_first = format!("-55 {RMDIR} -56 1\n-50 {EXIT} -51 1");
+    assert_eq!(verdicts(&node(&format!("{removed_first}\n{OVERRUN}"))), ["truncated"]);
+}
+
 /// The locks were released and systemd went on, unseen.
 #[test]
 fn without_the_bus_no_delay_expires() {

@@ -277,6 +277,30 @@ fn a_pod_that_is_deleted_while_it_restarts() {
     );
 }
 
+/// What the status showed of the next start is in an outage: that it was due is known by the exit.
+#[test]
+fn a_pod_that_is_deleted_while_it_restarts_in_an_outage_is_not_clean() {
+    let hidden = "
+        +1.1 api away
+        +2.9 api synced
+        +3 gone web";
+    check(
+        &pod(&format!("{SOURCE}{NEIGHBOUR}{hidden}")),
+        expect![[r#"
+        pod web unknown Deleted unclean=false: container `source` (2 of 3 clean): a restart was due after the observed exit, and no process of the next start was observed; the pod's status reports no exit code
+    "#]],
+    );
+    // Next to it: the deletion came first, and the kubelet starts nothing again.
+    let deleted = "
+        +0.5 pod web deleted=+0.45:30";
+    check(
+        &pod(&format!("{deleted}{SOURCE}{NEIGHBOUR}{hidden}")),
+        expect![[r#"
+        pod web clean Deleted unclean=false: container `source` (2 of 2 clean): PID 1 `source` exited by itself with code 88, a code that the container's restart rules list
+    "#]],
+    );
+}
+
 /// KEP-4438: a sidecar that exits while its pod terminates is started again, and ends a second time.
 #[test]
 fn a_sidecar_that_ends_twice_in_one_termination() {

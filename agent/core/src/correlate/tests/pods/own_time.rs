@@ -6,6 +6,7 @@ use crate::report::Report;
 use crate::verdict::Cause;
 
 use super::graces::{check, evicted, killed, pod};
+use super::run;
 
 /// Clients are refused until two seconds after the stop signal, at which the listener closed.
 fn refused(container: &str, request: &str, stop: f64) -> String {
@@ -252,18 +253,13 @@ fn a_deletion_after_the_stop_is_not_its_cause_where_an_outage_hides_the_kubelets
         +13.41 exit main KILL
         +13.6 api away",
     );
-    let reports = super::run(&script).into_iter();
+    let reports = run(&script).into_iter();
     let causes = reports.filter_map(|(_, report)| match report {
         Report::Terminated(of) => Some(of.verdict.cause),
         Report::PodTerminated(of) => Some(of.verdict.cause),
         _ => None,
     });
-    assert_eq!(
-        causes.collect::<Vec<_>>(),
-        [Cause::Unknown],
-        "{}",
-        super::show(&super::run(&script))
-    );
+    assert_eq!(causes.collect::<Vec<_>>(), [Cause::Unknown], "{}", super::show(&run(&script)));
 }
 
 /// The runtime kills a hook at the end of the grace period, which nothing shows here.
@@ -274,6 +270,19 @@ fn a_hook_that_was_killed_in_an_outage_need_not_have_failed() {
         +1.1 exec hook
         +6.05 KILL runc -> hook
         +6.06 exit hook KILL";
-    let shown = super::sentences(&refused("app.prestop=exec:/bin/sleep", hook, 6.1));
+    let script = refused("app.prestop=exec:/bin/sleep", hook, 6.1);
+    let shown = super::sentences(&script);
     assert!(!shown.contains("failed"), "{shown}");
+    // That a client was refused is proven, whatever the hook did.
+    let headlines = |script: &str| {
+        let of_pod = |(_, report)| match report {
+            Report::PodTerminated(of) => Some((of.verdict.headline, of.verdict.unclean)),
+            _ => None,
+        };
+        run(script).into_iter().filter_map(of_pod).collect::<Vec<_>>()
+    };
+    assert_eq!(headlines(&script), [("refused-connections", true)], "{shown}");
+    // Next to it: nobody was refused.
+    let quiet: Vec<&str> = script.lines().filter(|line| !line.contains(" refused ")).collect();
+    assert_eq!(headlines(&quiet.join("\n")), [("unknown", false)]);
 }

@@ -326,6 +326,17 @@ fn the_declared_signal_is_the_stop_signal() {
     );
 }
 
+/// The files of a runtime do not always have the signal of the container; each sight of it gives them again.
+#[test]
+fn the_status_names_the_stop_signal_before_the_files_of_the_runtime() {
+    let script = by_hand_before("app.stop=SIGUSR1", "app.stop=SIGUSR1", "USR1");
+    for described in ["-58 describe web:app stop=TERM", "+1.2 describe web:app stop=TERM"] {
+        let before = if described.starts_with('-') { "-40 TERM" } else { "+1.3 USR1" };
+        let sentences = sentences(&script.replace(before, &format!("{described}\n{before}")));
+        assert!(sentences.contains("sent SIGUSR1"), "{described}: {sentences}");
+    }
+}
+
 /// The kernel discarded the declared signal, for which there is no handler: not the one before, which was handled.
 #[test]
 fn the_declared_signal_decides_why_a_process_was_killed() {
