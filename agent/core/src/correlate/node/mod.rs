@@ -34,8 +34,8 @@ pub(super) use kernel::may_be_sign;
 use open::InProgress;
 pub(super) use parts::FromNode;
 use parts::{Bus, Left, Plan, TEXT, report};
-pub(super) use pods::RunningPod;
 use pods::Runs;
+pub(super) use pods::{FOLLOWED, RunningPod};
 use previous::Previous;
 use sweep::Sweep;
 

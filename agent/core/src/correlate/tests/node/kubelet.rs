@@ -183,22 +183,23 @@ fn the_journal_keeps_that_there_is_a_kubelet() {
     assert_eq!(at_the_next_boot(&script), ["unprotected"]);
 }
 
-/// The verdicts on the node of a core that has only what the journal has kept until then.
-fn at_the_next_boot(script: &str) -> Vec<&'static str> {
+/// The verdicts on the node of the next agent, which has only what the journal has kept until the reboot.
+pub(super) fn at_the_next_boot(script: &str) -> Vec<&'static str> {
     let mut history = parse(script).inputs;
     let boots = |(_, input): &(Boot, Input)| matches!(input, Input::Start(of) if of.boot_id == "next boot");
-    let next = history.split_off(history.iter().position(boots).expect("a reboot"));
+    let next = history.split_off(history.iter().rposition(boots).expect("a reboot"));
     let ((kept, _), _) = killed(&history);
     let mut core = Correlator::new(Limits::default());
-    let reports = kept
-        .into_iter()
-        .chain(next)
-        .flat_map(|(now, input)| core.handle(now, input).reports);
-    let headlines = reports.filter_map(|report| match report {
-        Report::NodeShutdown(of) => Some(of.verdict.headline),
-        _ => None,
-    });
-    headlines.collect()
+    let mut headlines = Vec::new();
+    for (inputs, reads_journal) in [(kept, true), (next, false)] {
+        core.reads_journal(reads_journal);
+        let reports = inputs.into_iter().flat_map(|(now, input)| core.handle(now, input).reports);
+        headlines.extend(reports.filter_map(|report| match report {
+            Report::NodeShutdown(of) => Some(of.verdict.headline),
+            _ => None,
+        }));
+    }
+    headlines
 }
 
 /// Also one whose processes no record shows: the same history, the exec of its only process lost.
