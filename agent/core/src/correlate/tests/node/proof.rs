@@ -391,10 +391,10 @@ fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
         .concat();
     let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
     let orderly = ORDERLY.replace("+1.1 TERM", list);
-    let verdicts = |script: &str, reads_journal: bool| {
+    let verdicts_of = |script: &str, reads_journal: bool| {
         let mut core = Correlator::new(Limits::default());
         core.reads_journal(reads_journal);
-        let inputs = script::parse(&node(script)).inputs.into_iter();
+        let inputs = script::parse(script).inputs.into_iter();
         let reports = inputs.flat_map(|(now, input)| core.handle(now, input).reports);
         let of = |report| match report {
             Report::NodeShutdown(of) => Some(of.verdict.headline),
@@ -402,10 +402,16 @@ fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
         };
         reports.filter_map(of).collect::<Vec<_>>()
     };
+    let verdicts = |script: &str, reads_journal: bool| verdicts_of(&node(script), reads_journal);
     let end = "+17 node agent-ends\n+20 end";
     let before = format!("{lost}-40 node lost 1\n{orderly}\n{end}");
     assert_eq!(verdicts(&before, true), ["graceful"]);
     assert_eq!(verdicts(&before, false), ["unknown"]);
+    // A journal may have several boots.
+    assert_eq!(
+        verdicts_of(&format!("-110 start\n-100 reboot\n{}", node(&before)), true),
+        ["graceful"]
+    );
     // A part that ends with the begin may have had some of them.
     let at_begin = before.replace("-40 ", "+1 ");
     assert_eq!(verdicts(&at_begin, true), ["unknown"]);
