@@ -41,10 +41,12 @@ impl Correlator {
             let unattributed = self.attribution.take_unattributed();
             let units = self.attribution.kubelet_units().to_vec();
             let reported = std::mem::take(&mut self.units);
+            let reads_journal = self.reads_journal;
             *self = Correlator::new(self.limits)
                 .with_kubelet_units(units)
                 .with_reported_units(reported);
             self.node = node;
+            self.reads_journal = reads_journal;
             self.previous = previous;
             self.subjects.add_drops(drops);
             self.attribution.add_unattributed(unattributed);

@@ -289,7 +289,7 @@ impl Correlator {
         };
         if why != Origin::Lost {
             self.pods.part_missing(since, now, why == Origin::Damaged);
-            self.node.part_missing();
+            self.node.part_missing(now);
         }
         let whose = match scope {
             LossScope::Others(_) => Whose::Others,
@@ -299,6 +299,9 @@ impl Correlator {
             LossScope::Within(cgroup) | LossScope::Others(cgroup) => Some(self.attribution.index().attribute_within(cgroup)),
             _ => None,
         };
+        if why == Origin::Lost {
+            self.node.lost_begins(kind, within.as_ref());
+        }
         self.node.lost_records(kind, whose, within.as_ref());
         let since = match scope {
             // Of the records in the missing part one may be older than the last one before it.
@@ -369,6 +372,9 @@ impl Correlator {
         let are_shown = begun.is_some_and(|begun| self.pods.hidden_until() < begun);
         let all = self.unknown_pods().next().is_none() && (are_shown || !self.pods.may_lack_pods());
         let running = self.running_pods();
+        if self.reads_journal {
+            self.node.pods_are_listed();
+        }
         self.node.pods(running, all);
     }
 

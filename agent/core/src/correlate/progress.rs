@@ -11,11 +11,11 @@ use crate::time::Boot;
 
 use super::Correlator;
 use super::attribution::task_of;
-use super::node::RunningPod;
+use super::node::{FOLLOWED, RunningPod};
 use super::subjects::SubjectEvent;
 
-/// Most pods that are kept at the begin of a shutdown.
-const INTRODUCED: usize = 512;
+/// Most pods that are kept at the begin of a shutdown: one more than are followed shows that there are too many.
+const INTRODUCED: usize = FOLLOWED + 1;
 
 impl Correlator {
     /// Whether a shutdown of the node is in progress, as far as known.
@@ -73,6 +73,10 @@ impl Correlator {
         };
         let mut inputs = Vec::new();
         for pod in running.into_iter().take(INTRODUCED) {
+            // Only its status shows what runs.
+            if pod.is_unseen {
+                inputs.extend(self.pods.fact(&pod.pod.uid).map(Input::Pod));
+            }
             for own in pod.cgroups {
                 inputs.extend(self.subjects.introduce(own, None, self.attribution.index()));
                 inputs.extend(self.pods.fact_of(own).map(Input::Pod));

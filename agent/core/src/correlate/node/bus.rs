@@ -89,8 +89,9 @@ impl NodeMachine {
         self.bus.gap = Some((now, reason));
     }
 
-    /// Of the recording or the journal, a part is missing: what is held may have changed.
-    pub fn part_missing(&mut self) {
+    /// Of the recording or the journal, a part is missing, until `now`: what is held may have changed.
+    pub fn part_missing(&mut self, now: Boot) {
+        self.hidden.part_missing(now);
         self.bus.locks = None;
         self.bus.own_lock = None;
     }

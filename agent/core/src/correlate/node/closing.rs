@@ -103,7 +103,7 @@ impl InProgress {
         self.facts.kubelet.is_there = node.kubelet.is_there;
         let gaps = &mut self.facts.gaps;
         // Without a kubelet there are no pods to know.
-        gaps.pods &= node.kubelet.is_there || node.may_lack_kubelet;
+        gaps.pods &= node.kubelet.is_there || node.hidden.may_hide_pods();
         if !is_announced {
             gaps.bus = gaps.bus.take().or(self.doubt.take());
         }

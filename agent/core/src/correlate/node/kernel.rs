@@ -80,7 +80,6 @@ impl NodeMachine {
     /// Records were lost: exits may be missing, of this subject or of any. systemd-shutdown signals every process: a container that loses its own
     /// records hides none of the signals to the others.
     pub fn lost_records(&mut self, kind: Kind, whose: Whose, within: Option<&Attribution>) {
-        self.may_lack_kubelet |= kind == Kind::CgroupMkdir;
         let Some(open) = &mut self.open else { return };
         let is_container = matches!(within, Some(Attribution::Subject(Subject::Container { .. }, _)));
         open.facts.gaps.signals |= kind == Kind::SignalGenerate && !is_container;
@@ -93,9 +92,14 @@ impl NodeMachine {
         }
     }
 
+    /// The kernel lost records, perhaps of the only pods.
+    pub fn lost_begins(&mut self, kind: Kind, within: Option<&Attribution>) {
+        self.hidden.lost(kind, within);
+    }
+
     /// All that exists was shown.
     pub fn scanned(&mut self) {
-        self.may_lack_kubelet = false;
+        self.hidden.all_shown();
     }
 
     fn asked_init(&mut self, at: Boot, signal: &SignalGenerate, out: &mut FromNode) {

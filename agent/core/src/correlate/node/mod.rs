@@ -8,6 +8,7 @@
 
 mod bus;
 mod closing;
+mod hidden;
 mod kernel;
 mod next_boot;
 mod open;
@@ -30,12 +31,13 @@ use crate::time::{Boot, WallOffset};
 use crate::tolerances::{JOBS_DONE, STILL_UP};
 use crate::verdict::{Cause, TrafficAxis};
 
+use hidden::Hidden;
 pub(super) use kernel::may_be_sign;
 use open::InProgress;
 pub(super) use parts::FromNode;
 use parts::{Bus, Left, Plan, TEXT, report};
-pub(super) use pods::RunningPod;
 use pods::Runs;
+pub(super) use pods::{FOLLOWED, RunningPod};
 use previous::Previous;
 use sweep::Sweep;
 
@@ -50,8 +52,8 @@ pub(super) struct NodeMachine {
     bus: Bus,
     /// Without what is of one shutdown.
     kubelet: KubeletFacts,
-    /// Records of new cgroups were lost, perhaps of the only pods.
-    may_lack_kubelet: bool,
+    /// What may have hidden the only pods, and the kubelet with them.
+    hidden: Hidden,
     /// The last cgroup of a pod's container that was seen.
     pods_cgroup: Option<CgroupId>,
     /// The watch of this node's pods is interrupted.
@@ -79,6 +81,7 @@ impl NodeMachine {
         self.clock(observation.wall_offset);
         let agent_ended = std::mem::take(&mut self.agent_ended);
         self.blind.clear();
+        self.hidden.starts(observation);
         self.bus.begin(observation.since);
         if let Some(left) = self.left.as_mut().filter(|_| gap) {
             left.back.get_or_insert(observation.since);
@@ -98,6 +101,7 @@ impl NodeMachine {
     }
 
     pub fn probe(&mut self, name: &str, state: &ProbeState) {
+        self.hidden.probe(name, state);
         let Some(name) = ESSENTIAL.into_iter().find(|essential| *essential == name) else {
             return;
         };
@@ -269,6 +273,13 @@ impl NodeMachine {
     /// Whether the pods that run are to be shown to it, once for a shutdown.
     pub fn wants_pods(&mut self) -> bool {
         self.open.as_mut().is_some_and(|open| std::mem::take(&mut open.wants_pods))
+    }
+
+    /// A journal shows the pods, or the kubelet, once more at the begin of a shutdown: also those that a missing part before had shown.
+    pub fn pods_are_listed(&mut self) {
+        if let Some(begun) = self.begun() {
+            self.hidden.listed(begun);
+        }
     }
 
     /// The pods that run; None if they are not known. `all`: no other pod has a container that runs.

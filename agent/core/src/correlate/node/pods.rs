@@ -13,7 +13,7 @@ use crate::time::Boot;
 use crate::tolerances::RESOLUTION;
 
 /// Most pods that are followed: a kubelet runs 110 by default.
-const PODS: usize = 512;
+pub(in crate::correlate) const FOLLOWED: usize = 512;
 /// Most containers of each.
 const CONTAINERS: usize = 64;
 
@@ -97,7 +97,7 @@ impl Runs {
         for of in running {
             let uid = of.pod.uid.clone();
             let is_known = self.pods.contains_key(&uid);
-            if !is_known && self.pods.len() >= PODS {
+            if !is_known && self.pods.len() >= FOLLOWED {
                 self.more += 1;
                 continue;
             }

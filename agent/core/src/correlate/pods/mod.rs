@@ -397,6 +397,11 @@ impl Pods {
         pod.is_some_and(|pod| pod.awaits_report() || !pod.held.is_empty() || pod.containers.iter().any(|of| ends(of.cgroup)))
     }
 
+    /// The last version of the pod.
+    pub fn fact(&self, uid: &PodUid) -> Option<Arc<PodFact>> {
+        self.pods.get(self.uids.get(uid).unwrap_or(uid))?.fact.clone()
+    }
+
     /// The last version of the container's pod.
     pub fn fact_of(&self, own: CgroupId) -> Option<Arc<PodFact>> {
         self.at(own)?.fact.clone()

@@ -166,8 +166,8 @@ fn severity(row: &table::Row, facts: &NodeShutdownFacts) -> Severity {
     match row.outcome {
         ShutdownOutcome::Cancelled if facts.may_have_ended_pods() => Severity::Warning,
         ShutdownOutcome::Graceful if facts.loss().lost() > 0 => Severity::Warning,
-        // A host without a kubelet has no pods to lose.
-        ShutdownOutcome::Bypassed if !facts.kubelet.is_there => Severity::Info,
+        // A host without a kubelet has no pods to lose, if no lost record hides them.
+        ShutdownOutcome::Bypassed if !facts.kubelet.is_there && !facts.gaps.pods => Severity::Info,
         _ => row.severity,
     }
 }

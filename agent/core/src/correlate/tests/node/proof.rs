@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
+use super::kubelet::at_the_next_boot;
 use super::*;
+use crate::correlate::node::FOLLOWED;
 use crate::correlate::{Correlator, Limits};
 use crate::event::Kind;
 use crate::fixtures::script;
@@ -389,10 +391,10 @@ fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
         .concat();
     let list = "+1.05 node locks kubelet:delay:813 epitaph:delay:900\n+1.1 TERM";
     let orderly = ORDERLY.replace("+1.1 TERM", list);
-    let verdicts = |script: &str, reads_journal: bool| {
+    let verdicts_of = |script: &str, reads_journal: bool| {
         let mut core = Correlator::new(Limits::default());
         core.reads_journal(reads_journal);
-        let inputs = script::parse(&node(script)).inputs.into_iter();
+        let inputs = script::parse(script).inputs.into_iter();
         let reports = inputs.flat_map(|(now, input)| core.handle(now, input).reports);
         let of = |report| match report {
             Report::NodeShutdown(of) => Some(of.verdict.headline),
@@ -400,13 +402,61 @@ fn a_missing_part_long_before_hides_no_pod_of_a_journal() {
         };
         reports.filter_map(of).collect::<Vec<_>>()
     };
+    let verdicts = |script: &str, reads_journal: bool| verdicts_of(&node(script), reads_journal);
     let end = "+17 node agent-ends\n+20 end";
     let before = format!("{lost}-40 node lost 1\n{orderly}\n{end}");
     assert_eq!(verdicts(&before, true), ["graceful"]);
     assert_eq!(verdicts(&before, false), ["unknown"]);
+    // A journal may have several boots.
+    assert_eq!(
+        verdicts_of(&format!("-110 start\n-100 reboot\n{}", node(&before)), true),
+        ["graceful"]
+    );
     // A part that ends with the begin may have had some of them.
     let at_begin = before.replace("-40 ", "+1 ");
     assert_eq!(verdicts(&at_begin, true), ["unknown"]);
+}
+
+/// The journal keeps it, too: the kernel need not have shown its cgroup.
+#[test]
+fn a_pod_that_only_its_status_shows_is_known_at_the_next_boot() {
+    let script = node(&format!(
+        "pod ghost app\n-50 pod ghost app=running\n{ORDERLY}\n+17 node agent-ends\n+20 reboot back=+40\n+21 node kubelet-state\n+100 tick"
+    ));
+    assert_eq!(verdicts(&script), ["unknown"]);
+    assert_eq!(at_the_next_boot(&script), ["unknown"]);
+    let seen = script.replace("pod ghost app\n-50 pod ghost app=running\n", "");
+    assert_eq!(at_the_next_boot(&seen), ["graceful"]);
+}
+
+/// So does one pod more than are followed.
+#[test]
+fn too_many_pods_are_too_many_at_the_next_boot() {
+    let with = |more: usize| {
+        let begin = |i: usize| {
+            format!(
+                "pod p{i} app\n-59 mkdir p{i}:app\nproc p{i} in=p{i}:app pid={} ns=1 start=-59 parent=shim comm=app\n-59 exec p{i}\n\
+                 -58 pod p{i} app=running\n",
+                1_000 + i
+            )
+        };
+        let end = |i: usize| {
+            format!(
+                "+1.1 TERM runc -> p{i} handler\n+1.11 enter p{i} TERM\n+2 exit p{i} 0\n+2.1 rmdir p{i}:app\n\
+                 +2.5 pod p{i} phase=failed reason=Terminated app=0:Completed\n"
+            )
+        };
+        let of = |lines: &dyn Fn(usize) -> String| (0..more).map(lines).collect::<String>();
+        let orderly = ORDERLY.replace("+9 exit main", &format!("{}+9 exit main", of(&end)));
+        node(&format!(
+            "{}{orderly}\n+17 node agent-ends\n+20 reboot back=+40\n+21 node kubelet-state\n+100 tick",
+            of(&begin)
+        ))
+    };
+    for (more, verdict) in [(FOLLOWED - 2, "graceful"), (FOLLOWED - 1, "unknown")] {
+        assert_eq!(verdicts(&with(more)), [verdict]);
+        assert_eq!(at_the_next_boot(&with(more)), [verdict]);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::correlate::{Correlator, Limits};
+use crate::event::Kind;
 use crate::fixtures::script::parse;
 use crate::ids::Pid;
 use crate::input::Input;
@@ -348,6 +349,55 @@ fn a_host_without_a_kubelet_has_no_pods_to_lose() {
             +4.000 down +3.800…+40.000 of 1
         "#]],
     );
+}
+
+/// A pod would have shown itself by its first program, or stands in the list that a journal has at the begin of a shutdown.
+#[test]
+fn a_host_without_a_kubelet_needs_no_record_of_each_cgroup() {
+    let script = |lost: &str| {
+        format!(
+            "-90 node bus connected\n-90 node limit 5\n{lost}\n-39 node locks epitaph:delay:900\n+1 node prepare true reboot\n+1.2 node locks\n\
+             +1.3 node job reboot.target\n+3 node agent-ends\n+3.1 end"
+        )
+    };
+    let mkdir = "-60 lost cgroup_mkdir -61 1";
+    let exec = "-60 lost sched_process_exec -61 1";
+    let container = "-89 mkdir app\nproc app in=app pid=100 ns=1 start=-89 parent=shim comm=app\n-89 exec app\n-70 exit app 0";
+    let in_container = format!("{container}\n{mkdir}\n-50 lost sched_process_exec -61 1 within app");
+    let blind = format!("-90 probe sched_process_exec\n{mkdir}");
+    for (lost, verdict) in [
+        (mkdir, "graceful"),
+        (exec, "graceful"),
+        (&in_container, "graceful"),
+        (&format!("{mkdir}\n{exec}"), "unknown"),
+        (&blind, "unknown"),
+    ] {
+        assert_eq!(verdicts(&script(lost)), [verdict], "{lost}");
+    }
+    let part = |at: &str, scope: &str| {
+        Kind::ALL
+            .map(|kind| format!("{at} lost {} -50 1 {scope}\n", kind.name()))
+            .concat()
+    };
+    let of_journal = |lost: &str| {
+        let mut core = Correlator::new(Limits::default());
+        core.reads_journal(true);
+        let reports = parse(&script(lost))
+            .inputs
+            .into_iter()
+            .flat_map(|(now, input)| core.handle(now, input).reports);
+        let headlines = reports.filter_map(|report| match report {
+            Report::NodeShutdown(of) => Some(of.verdict.headline),
+            _ => None,
+        });
+        headlines.collect::<Vec<_>>()
+    };
+    for scope in ["damaged", "not-recorded"] {
+        assert_eq!(of_journal(&part("-40", scope)), ["graceful"]);
+        assert_eq!(verdicts(&script(&part("-40", scope))), ["unknown"]);
+        // The list may be in a part that ends with the begin.
+        assert_eq!(of_journal(&part("+1", scope)), ["unknown"]);
+    }
 }
 
 /// Nobody else delays the shutdown: it goes on before logind's list is read again.
