@@ -29,8 +29,6 @@ const LONGEST: usize = 4_000;
 ///
 /// Without the bus a sweep that nothing followed may still have been for the next boot, and its units' end the shutdown's: see the first.
 ///
-/// An outage of the API hides that a container of a pod that is gone was started again and failed to start: what the kernel saw was clean.
-///
 /// The runtime of a container inside a container, whose parent ended in a gap, looks like the container's own first process.
 ///
 /// An Event that announces an eviction is in a missing part, forty seconds before the deletion: no version marks the pod.
@@ -43,19 +41,17 @@ const LONGEST: usize = 4_000;
 ///
 /// A deletion after a start within the stop: of the container nothing is known, and the pod's own cause stays the deletion
 /// (docs/limits/verdicts.md).
-const OPEN: [&str; 15] = [
+const OPEN: [&str; 13] = [
     "node.signs.a_signal_to_pid_1_that_nothing_follows_is_over",
     "pods.oom_roles.a_lost_record_of_an_exec_leaves_the_role_open.2",
     "doubt.late_start_and_an_error_below_a_main_process_that_exited_with_0_is_unknown.3",
     "node.less_evidence.a_container_whose_exit_was_lost_long_before_does_not_run.2",
     "node.swept.a_pod_that_exited_in_a_sweep_long_before_is_not_the_shutdowns",
-    "pods.in_place.a_pod_that_is_deleted_while_it_restarts",
     "pods.oom_roles.the_runtime_behind_its_own_first_process.2",
     "pods.oom_roles.the_runtime_behind_its_own_first_process.3",
     "pods.outages.an_eviction_that_may_have_been_called_off_in_a_part_that_is_missing_is_in_doubt",
     "pods.outages.an_eviction_that_may_have_been_called_off_in_a_part_that_is_missing_is_in_doubt.2",
     "pods.own_time.a_deletion_after_the_stop_is_not_its_cause_where_an_outage_hides_the_kubelets_own_reason",
-    "pods.own_time.a_hook_that_was_killed_in_an_outage_need_not_have_failed",
     "pods.own_time.a_sleep_that_the_deletion_cut_is_long_enough.2",
     "pods.statuses.the_declared_signal_is_the_stop_signal.2",
     "pods.statuses.the_declared_signal_is_the_stop_signal.3",
