@@ -430,12 +430,13 @@ impl Correlator {
                 continue;
             }
             if let SubjectEvent::Seen {
+                own,
                 subject: Subject::Container { id, .. },
                 ..
             } = &event
                 && let Some(signal) = self.containers.get(id).and_then(|of| of.stop_signal)
             {
-                self.subjects.is_described(id, signal);
+                self.subjects.has_described_stop(*own, signal);
             }
             match &mut event {
                 SubjectEvent::Seen {

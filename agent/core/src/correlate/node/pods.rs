@@ -94,7 +94,7 @@ impl Runs {
     /// What runs now: at the begin, and again at the end, where it also shows what started meanwhile.
     pub fn show(&mut self, mut running: Vec<RunningPod>) {
         running.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
-        for of in running {
+        for mut of in running {
             let uid = of.pod.uid.clone();
             let is_known = self.pods.contains_key(&uid);
             if !is_known && self.pods.len() >= FOLLOWED {
@@ -102,7 +102,7 @@ impl Runs {
                 continue;
             }
             let cgroups: Vec<CgroupId> = of.cgroups.iter().take(CONTAINERS).copied().collect();
-            let perhaps_over = of.perhaps_over.clone();
+            let perhaps_over = std::mem::take(&mut of.perhaps_over);
             let run = self.pods.entry(uid.clone()).or_insert_with(|| Run {
                 left: 0,
                 stopped: None,
@@ -262,8 +262,8 @@ impl Runs {
         let of = |run: &Run| {
             let losses =
                 run.losses.capacity() * size_of::<(CgroupId, ClientLoss)>() + run.served.capacity() * size_of::<CgroupId>();
-            let over = run.of.perhaps_over.capacity() + run.perhaps_over.capacity();
-            (run.of.cgroups.capacity() + over) * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
+            let cgroups = run.of.cgroups.capacity() + run.perhaps_over.capacity();
+            cgroups * size_of::<CgroupId>() + losses + size_of::<(PodUid, Run)>() * 2
         };
         let places = self.places.capacity() * size_of::<(CgroupId, PodUid)>() * 2;
         self.pods.values().map(of).sum::<usize>() + places

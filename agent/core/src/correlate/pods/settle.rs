@@ -291,19 +291,16 @@ impl Pod {
             .unzip();
         // What stopped the containers may have come before the deletion, in a version that is missing.
         let by_api = self.stop_reason();
+        let stopped_by = |of: &Termination| Some(of.kubernetes.as_ref()?.stop_reason.as_ref()?.cause);
         let is_by_it = |of: &Termination| {
             // The verdict of a container that was OOM-killed during the stop has that cause.
-            let reason = of.kubernetes.as_ref().and_then(|context| context.stop_reason.as_ref());
-            let causes = [Some(of.verdict.cause), reason.map(|reason| reason.cause)];
+            let causes = [Some(of.verdict.cause), stopped_by(of)];
             by_api.as_ref().is_some_and(|reason| causes.contains(&Some(reason.cause)))
         };
         let may_be_unshown = self.object.lacks_versions || containers.is_empty() && api.may_lack_pods();
         let is_unshown = may_be_unshown && by_api.is_some() && !containers.iter().any(is_by_it);
         // Nor where no container ended by the deletion, and an outage since then hides the kubelet's own reason.
-        let is_unexplained = |of: &Termination| {
-            let reason = of.kubernetes.as_ref().and_then(|context| context.stop_reason.as_ref());
-            reason.is_none_or(|reason| reason.cause == Cause::Unknown)
-        };
+        let is_unexplained = |of: &Termination| stopped_by(of).is_none_or(|cause| cause == Cause::Unknown);
         let was_away = self
             .object
             .deletion

@@ -156,14 +156,21 @@ impl Subjects {
         }
     }
 
+    /// The container's own stop signal, by its pod's status.
     pub fn has_own_stop(&mut self, own: CgroupId, signal: Signal) {
         if let Some(state) = self.subjects.get_mut(&own) {
             state.own_stop = Some(signal);
         }
     }
 
-    /// The files of its runtime name the container's own stop signal. Its pod's status is better evidence: Docker's files do not have the
-    /// signal of the container.
+    /// The same, by the files of its runtime. Its pod's status is better evidence: Docker's files do not have the signal of the container.
+    pub fn has_described_stop(&mut self, own: CgroupId, signal: Signal) {
+        if let Some(state) = self.subjects.get_mut(&own) {
+            state.own_stop.get_or_insert(signal);
+        }
+    }
+
+    /// See [`Subjects::has_described_stop`]; of a container that may not have been seen yet.
     pub fn is_described(&mut self, container: &ContainerId, signal: Signal) {
         let is_it = |subject: &Subject| matches!(subject, Subject::Container { id, .. } if id == container);
         let described = self.subjects.values_mut().filter(|state| is_it(&state.subject));

@@ -262,7 +262,6 @@ impl Life<'_> {
     /// See [`Inside::program_unsure`].
     fn is_program_unsure(&self, observed: Observed) -> bool {
         let (state, timeline) = (self.state, self.timeline);
-
         if !state.may_be_wrapped() {
             return false;
         }
