@@ -258,7 +258,7 @@ pub fn until_alone() -> Result<()> {
             .filter(|task| Some(task.file_name().as_os_str()) != own.file_name());
         let running: Vec<String> = others
             .filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok())
-            .filter(|stat| !after_name(stat).starts_with(['Z', 'X']))
+            .filter(|stat| after_name(stat).is_some_and(|rest| !rest.starts_with(['Z', 'X'])))
             .collect();
         Ok(holds(running.is_empty(), || running.join("")))
     });
@@ -279,18 +279,19 @@ pub fn until_parents_sleep(processes: impl Fn() -> Result<Vec<u32>>) -> anyhow::
         // State and parent are the first two fields after the name.
         let parents: Vec<&str> = stats
             .iter()
-            .filter_map(|(_, stat)| after_name(stat).split(' ').nth(1))
+            .filter_map(|(_, stat)| after_name(stat)?.split(' ').nth(1))
             .collect();
         let busy = stats
             .iter()
-            .find(|(pid, stat)| parents.contains(&pid.to_string().as_str()) && after_name(stat).starts_with('R'));
+            .filter(|(_, stat)| after_name(stat).is_some_and(|rest| rest.starts_with('R')))
+            .find(|(pid, _)| parents.contains(&pid.to_string().as_str()));
         Ok(holds(busy.is_none(), || format!("{busy:?}")))
     })
 }
 
-/// What a line of /proc/PID/stat has after the name, which may contain anything; nothing where it has no name.
-fn after_name(stat: &str) -> &str {
-    stat.rsplit_once(") ").map_or("", |(_, rest)| rest)
+/// The fields of a /proc/PID/stat after the name, which may hold anything, a bracket too. None: it has no name.
+pub fn after_name(stat: &str) -> Option<&str> {
+    stat.rsplit_once(") ").map(|(_, rest)| rest)
 }
 
 /// A child that does `act`, executes nothing, and exits with 0; its process id. Before this process has another thread.

@@ -102,9 +102,7 @@ fn programs() -> Result<[PathBuf; 3]> {
 
 /// What the results are recorded under.
 fn commit() -> Result<[String; 2]> {
-    let mut git = Command::new("git");
-    git.current_dir(shell::root()).args(["describe", "--always", "--dirty"]);
-    Ok(["--record".to_owned(), shell::read(&mut git)?])
+    Ok(["--record".to_owned(), dist::git(&["describe", "--always", "--dirty"])?])
 }
 
 /// The tools with an etcd, which shares its disk with the journal. None: the measurement has a writer of its own then.

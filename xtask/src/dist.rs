@@ -180,7 +180,7 @@ pub fn source() -> Option<String> {
     (url.starts_with("https://") && !url.contains('@')).then_some(url)
 }
 
-fn git(args: &[&str]) -> Result<String> {
+pub fn git(args: &[&str]) -> Result<String> {
     git_in(&shell::root(), args)
 }
 

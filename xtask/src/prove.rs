@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use pico_args::Arguments;
 
-use crate::{done, shell};
+use crate::{dist, done, shell};
 
 pub const FLAGS: &str = "--quick | --all | TIER... | claims [--quick] [--only TEXT]";
 
@@ -198,11 +198,7 @@ pub fn stamp() -> Result<Stamp> {
     Ok([
         shell::read(Command::new("date").args(["-u", "+%F"]))?,
         kernel.trim().to_owned(),
-        format!(
-            "{} {}",
-            shell::read(Command::new("git").current_dir(shell::root()).args(["describe", "--always"]))?,
-            content()?
-        ),
+        format!("{} {}", dist::git(&["describe", "--always"])?, content()?),
     ])
 }
 

@@ -19,7 +19,7 @@ use epitaph_tests::cgroup::Scope;
 use epitaph_tests::epitaph::Epitaph;
 use epitaph_tests::http::get;
 use epitaph_tests::service::Service;
-use epitaph_tests::sys::kill;
+use epitaph_tests::sys::{after_name, kill};
 use nix::libc::SIGTERM;
 
 use crate::stats::{median, now};
@@ -145,7 +145,7 @@ fn database(epitaph: &Path, table: &mut Table) -> anyhow::Result<()> {
 /// User and system time of a process, in clock ticks.
 pub fn cpu_ticks(pid: u32) -> anyhow::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(") ").context("no name in stat")?;
+    let rest = after_name(&stat).context("no name in stat")?;
     let times = rest.split(' ').skip(11).take(2);
     times.map(|ticks| Ok(ticks.parse::<u64>()?)).sum()
 }

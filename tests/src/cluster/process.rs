@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use nix::libc::{SIGKILL, SIGTERM};
 use serde::{Deserialize, Serialize};
 
-use crate::sys::kill;
+use crate::sys::{after_name, kill};
 use crate::timeout::{holds, until_within};
 
 /// How long a process may run.
@@ -200,8 +200,7 @@ fn identity(pid: i32) -> anyhow::Result<Option<Identity>> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return Ok(None);
     };
-    // The name before it may hold anything, a bracket too.
-    let (_, fields) = stat.rsplit_once(") ").context("no end of the name in /proc/PID/stat")?;
+    let fields = after_name(&stat).context("no end of the name in /proc/PID/stat")?;
     let fields: Vec<&str> = fields.split(' ').collect();
     if matches!(fields.first(), Some(&"Z" | &"X")) {
         return Ok(None);

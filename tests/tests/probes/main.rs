@@ -23,6 +23,7 @@ use epitaph_core::time::Boot;
 use epitaph_ebpf::{Kind, watch};
 use epitaph_tests::http::free_port;
 use epitaph_tests::skip::skip;
+use epitaph_tests::sys::after_name;
 use epitaph_tests::timeout::until;
 use nix::libc;
 use nix::sys::signal::{self, kill};
@@ -334,7 +335,7 @@ fn descendant(of: u32) -> u32 {
 fn children_of(of: u32) -> Vec<u32> {
     let parent = |pid: u32| -> Option<u32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+        after_name(&stat)?.split(' ').nth(1)?.parse().ok()
     };
     let pids = fs::read_dir("/proc")
         .expect("/proc")
